@@ -1,0 +1,42 @@
+# make demo: everything set up, then the main job on built-in data.   make test: everything set up, then all tests.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test check format docs bench-step clean
+
+demo: $(READY)
+	$(BIN)/vsdn demo --out vsdn-demo
+
+test: $(READY)
+	$(BIN)/pytest -n 2
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n 2 -m "not slow"
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(READY)
+	$(BIN)/python docs/make_cli_reference.py
+
+# constraints.txt makes the install repeatable; `make lock` renews it from the bounds in pyproject.toml.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,check]'
+	touch $@
+
+.PHONY: lock
+lock:
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade -e '.[test,check]'
+	$(BIN)/pip freeze --exclude-editable --disable-pip-version-check > constraints.txt
+	touch $(READY)
+
+clean:
+	rm -rf .venv vsdn-demo build dist

@@ -1,0 +1,63 @@
+"""A data set in batches of like length, so that it compiles a handful of shapes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from vsdn.grids import Grid, GridSet, bucket_lengths
+
+
+class Batch(NamedTuple):
+    """Some series with a leading batch axis; a series of weight 0 only fills the batch up."""
+
+    grid: Grid
+    weight: Float[Array, " batch"]
+    scored: Bool[Array, "batch row"]  # which rows count for the validation score
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """The series of a data set, sorted into buckets of one padded shape each."""
+
+    grids: GridSet
+    bucket: np.ndarray  # of each series
+    num_points: np.ndarray  # of each bucket, one point of padding at least
+    num_rows: np.ndarray
+    batch_size: int
+
+    @classmethod
+    def make(cls, grids: GridSet, batch_size: int, num_buckets: int) -> "Batches":
+        ends = bucket_lengths(grids.num_points, num_buckets)
+        bucket = np.searchsorted(ends, grids.num_points)
+        rows = [max(1, grids.num_rows[bucket == number].max(initial=0)) for number in range(len(ends))]
+        return cls(grids, bucket, ends + 1, np.array(rows), min(batch_size, len(bucket)))
+
+    def epoch(self, rng: np.random.Generator | None = None) -> list[np.ndarray]:
+        """The series numbers of each batch of one pass; shuffled, series and batches, if `rng` is given."""
+        lists = []
+        for number in range(len(self.num_points)):
+            series = np.flatnonzero(self.bucket == number)
+            series = series if rng is None else rng.permutation(series)
+            lists += np.split(series, range(self.batch_size, len(series), self.batch_size))
+        return lists if rng is None else [lists[number] for number in rng.permutation(len(lists))]
+
+    def load(self, series: np.ndarray) -> Batch:
+        """One of an epoch's lists as arrays, filled up to the batch size."""
+        number = self.bucket[series[0]]
+        filled = np.concatenate([series, np.full(self.batch_size - len(series), series[0])])
+        grid = self.grids.pad(filled, int(self.num_points[number]), int(self.num_rows[number]))
+        weight = jnp.asarray(np.arange(self.batch_size) < len(series), grid.dt.dtype)
+        return Batch(grid, weight, jnp.asarray(self.grids.pad_scored(filled, int(self.num_rows[number]))))
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Every series once, in batches."""
+        return (self.load(series) for series in self.epoch())
+
+    def log_unit(self, std: np.ndarray) -> float:
+        """What turns nats an observed value from the model's units into the user's: the mean log of its deviation."""
+        seen = self.grids.mask.sum(axis=0)
+        return float(np.sum(seen * np.log(std)) / max(seen.sum(), 1))

@@ -1,0 +1,15 @@
+"""Compiled programs are kept on disk, so that a second start is quick."""
+
+import os
+from pathlib import Path
+
+import jax
+
+
+def use_compilation_cache() -> None:
+    """Nothing; JAX keeps what it compiles under the user's cache folder, unless a place is set already."""
+    if jax.config.read("jax_compilation_cache_dir") is not None:
+        return
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(root / "vsdn" / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -1,0 +1,177 @@
+"""A run on disk: a folder of JSON and safetensors that loads and resumes after a kill at any moment."""
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_safetensors
+
+from vsdn.data import Scaler
+from vsdn.errors import RunError
+from vsdn.files import read_json, write_bytes, write_json
+from vsdn.settings import Settings, validated
+from vsdn.training import Epoch, TrainState
+
+SCHEMA = 1
+
+
+class Config(NamedTuple):
+    """What `config.json` holds beside the versions."""
+
+    settings: Settings  # every setting, none left open
+    variables: tuple[str, ...]
+    axis: dict[str, Any]  # of TimeAxis
+    source: dict[str, Any]  # where the training table came from, and its fingerprint
+
+
+@contextlib.contextmanager
+def creating(folder: Path, config: Config, scaler: Scaler, *, version: str, overwrite: bool = False) -> Iterator[Path]:
+    """A folder beside with configuration and scaler, to be filled; it takes its place whole, or nothing was touched."""
+    check_free(folder, overwrite)
+    folder = folder.resolve()
+    beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+    fields = config._asdict() | {"settings": config.settings.model_dump(mode="json")}
+    try:
+        (beside / "checkpoint").mkdir(parents=True)
+        write_json(beside / "scaler.json", scaler.to_json())
+        write_json(beside / "config.json", {"schema": SCHEMA, "vsdn": version, **fields})
+        yield beside
+        if overwrite and folder.exists():
+            shutil.rmtree(folder)
+        os.replace(beside, folder)
+    except OSError as error:
+        raise RunError(f"cannot make the run folder {folder}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def check_free(folder: Path, overwrite: bool = False) -> None:
+    """Nothing, or an error before any work is done: something is in the way, or the place cannot be written."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise RunError(f"cannot make the run folder {folder}: a file of that name is in the way")
+    holds_run = (folder / "config.json").exists()
+    if holds_run and not overwrite:
+        raise RunError(f"{folder} already holds a run: choose another folder, or overwrite it")
+    if folder.exists() and not holds_run and any(folder.iterdir()):
+        raise RunError(f"{folder} is not empty and holds no run: choose another folder")
+    nearest = folder.absolute().parent
+    while not nearest.exists():
+        nearest = nearest.parent
+    try:
+        with tempfile.TemporaryFile(dir=nearest) as file:  # asking for rights is not enough: a disk can be read-only
+            file.write(b"vsdn")
+    except OSError as error:
+        raise RunError(f"cannot make the run folder {folder}: {error.strerror}") from None
+
+
+def checkpoint_path(folder: Path) -> Path:
+    return folder / "checkpoint" / "state.safetensors"
+
+
+def read_config(folder: Path) -> Config:
+    """The configuration of a run; a newer schema, or anything that does not fit, is refused."""
+    if not folder.is_dir():
+        raise RunError(f"there is no run folder {folder}")
+    fields = read_json(folder / "config.json")
+    path = folder / "config.json"
+    if not isinstance(fields, dict) or "schema" not in fields:
+        raise RunError(f"{path} is not the configuration of a run")
+    if fields["schema"] != SCHEMA:
+        raise RunError(f"{path} has schema {fields['schema']}, but this version of vsdn reads schema {SCHEMA}")
+    try:
+        variables, axis, source = tuple(fields["variables"]), dict(fields["axis"]), dict(fields["source"])
+        return Config(validated(fields["settings"]), variables, axis, source)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+
+
+def read_scaler(folder: Path) -> Scaler:
+    try:
+        return Scaler.from_json(read_json(folder / "scaler.json"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder / 'scaler.json'} is damaged: {error}") from None
+
+
+def save_state(folder: Path, state: TrainState) -> None:
+    """Nothing; the run can be resumed from `state`."""
+    write_tree(checkpoint_path(folder), state)
+
+
+def save_weights(folder: Path, params: Any) -> None:
+    """Nothing; `model.safetensors` holds these weights."""
+    write_tree(folder / "model.safetensors", params)
+
+
+def read_state(folder: Path, like: TrainState) -> TrainState:
+    return read_tree(checkpoint_path(folder), like)
+
+
+def read_weights(folder: Path, like: Any) -> Any:
+    return read_tree(folder / "model.safetensors", like)
+
+
+def write_metrics(folder: Path, records: list[Epoch]) -> None:
+    """Nothing; `metrics.jsonl` has one line an epoch."""
+    lines = "".join(json.dumps(record._asdict()) + "\n" for record in records)
+    write_bytes(folder / "metrics.jsonl", lines.encode())
+
+
+def read_metrics(folder: Path) -> list[Epoch]:
+    """The epochs so far; none if there is no file yet."""
+    path = folder / "metrics.jsonl"
+    try:
+        return [Epoch(**json.loads(line)) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    except (TypeError, ValueError):
+        raise RunError(f"{path} is damaged: a line is not the record of an epoch") from None
+
+
+def _named_leaves(tree: Any) -> dict[str, Any]:
+    """The leaves of a tree by their paths, e.g. 'memory.cell.bias'."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def _checksum(arrays: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape} ".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+def write_tree(path: Path, tree: Any) -> None:
+    """Nothing; the arrays of `tree` are in the file, by name, with their checksum."""
+    arrays = {name: np.asarray(leaf) for name, leaf in _named_leaves(tree).items()}
+    write_bytes(path, to_safetensors(arrays, {"sha256": _checksum(arrays)}))
+
+
+def read_tree(path: Path, like: Any) -> Any:
+    """The tree that was written, in the shape of `like`; refused if a byte, a name or a shape is not as it was."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            checksum = (file.metadata() or {}).get("sha256")
+    except FileNotFoundError:
+        raise RunError(f"there is no {path.name} in {path.parent}") from None
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror or error}") from None
+    except (SafetensorError, ValueError, TypeError, MemoryError):
+        raise RunError(f"{path} is damaged: it is not a whole safetensors file") from None
+    if checksum != _checksum(arrays):
+        raise RunError(f"{path} is damaged: its contents do not match their checksum")
+    wanted = _named_leaves(like)
+    if {name: leaf.shape for name, leaf in wanted.items()} != {name: leaf.shape for name, leaf in arrays.items()}:
+        raise RunError(f"{path} holds other arrays than the model of {path.parent / 'config.json'} has")
+    leaves = [jnp.asarray(arrays[name], dtype=leaf.dtype) for name, leaf in wanted.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)

@@ -1,0 +1,308 @@
+"""The command line: a thin door to the Python functions."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+import vsdn
+from vsdn import demonstration
+from vsdn.datasets import DATASETS
+from vsdn.errors import SettingsError, VsdnError
+from vsdn.files import write_bytes
+from vsdn.fitted import DRAWS, QUANTILES, Fitted
+from vsdn.frames import Columns, csv_bytes, table_frame, write_frame
+from vsdn.models import MODELS
+from vsdn.settings import parse_assignments, preset_names, read_config
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=vsdn.__doc__
+)
+datasets_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The built-in data sets.")
+app.add_typer(datasets_app, name="datasets")
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by vsdn fit.")]
+Data = Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet table: id, time, a column a variable.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Draws = Annotated[int, typer.Option(min=1, help="Latent paths a series: more are more exact, and slower.")]
+Seed = Annotated[int, typer.Option(min=0, help="Same seed, same answer.")]
+IdColumn = Annotated[str | None, typer.Option(help="Name of the id column, if it is not 'id'.")]
+TimeColumn = Annotated[str | None, typer.Option(help="Name of the time column, if it is not 'time'.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no remarks.")]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code: 0; 2 and one line on bad input; 130 when interrupted."""
+    try:
+        result = typer.main.get_command(app).main(arguments, prog_name="vsdn", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except VsdnError as error:
+        return _fail(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader has seen enough, as in `vsdn forecast ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        return _fail("there is not enough memory for this: try fewer draws or times, or a smaller batch_size")
+    except OSError as error:
+        return _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except Exception as error:
+        said = getattr(error, "format_message", None)  # typer has its own copy of click, whose errors it keeps inside
+        if said is None:
+            raise
+        return _fail(said())
+
+
+def _fail(message: str) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _remark(notes: tuple[str, ...], quiet: bool = False) -> None:
+    for note in () if quiet else notes:
+        print(note, file=sys.stderr)
+
+
+def _show(rows: dict[str, Any], as_json: bool) -> None:
+    """Prints names and values, for a person or a program."""
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = RichTable(show_header=False, box=None, pad_edge=False)
+    for name, value in rows.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        table.add_row(name, shown)
+    Console().print(table)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the run, the table and the picture.")] = Path("vsdn-demo"),
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Fit and forecast the built-in Double-OU set; write a table and a picture.
+
+    Example: vsdn demo --out vsdn-demo
+    """
+    demonstration.run(out, seed=seed, progress=not quiet)
+
+
+@app.command()
+def fit(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The run folder to make.")],
+    model: Annotated[str | None, typer.Option(help=f"One of {', '.join(MODELS)}. [default: vsdn-s]")] = None,
+    objective: Annotated[str | None, typer.Option(help="vae or iwae. [default: iwae]")] = None,
+    valid: Annotated[Path | None, typer.Option(help="Validation table; else a part of DATA is held out.")] = None,
+    preset: Annotated[str | None, typer.Option(help=f"Settings that ship: {', '.join(preset_names())}.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings from a TOML or JSON file.")] = None,
+    set: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="One setting, e.g. epochs=12.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Same seed, same weights. [default: 0]")] = None,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Fit a model to a table.
+
+    Example: vsdn fit patients.csv --out run --set epochs=30
+    """
+    values = (read_config(config) if config else {}) | parse_assignments(set or [])
+    fitted = vsdn.fit(
+        data,
+        model=model,
+        objective=objective,
+        valid=valid,
+        seed=seed,
+        preset=preset,
+        settings=values,
+        out=out,
+        overwrite=overwrite,
+        columns=Columns(id, time),
+        progress=not quiet,
+    )
+    return _report_training(fitted, out, as_json, quiet)
+
+
+@app.command()
+def resume(
+    run: Run,
+    data: Annotated[Path | None, typer.Option(help="The training table, if it has moved.")] = None,
+    valid: Annotated[Path | None, typer.Option(help="The validation table, if it has moved.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Go on with a run that was stopped, to the same weights as if it never had been.
+
+    Example: vsdn resume run
+    """
+    return _report_training(vsdn.resume(run, data, valid=valid, progress=not quiet), run, as_json, quiet)
+
+
+def _report_training(fitted: Fitted, folder: Path, as_json: bool, quiet: bool) -> int:
+    _remark(fitted.notes, quiet)
+    _show(_info(fitted, folder), as_json)
+    if fitted.interrupted:
+        print(f"stopped; go on with: vsdn resume {folder}", file=sys.stderr)
+    return 130 if fitted.interrupted else 0
+
+
+@app.command()
+def forecast(
+    run: Run,
+    data: Data,
+    times: Annotated[str | None, typer.Option(help="Times, e.g. 1.5,2.5 or 2024-03-01,2024-03-02.")] = None,
+    every: Annotated[float | None, typer.Option(help="A step after each series' last observation, ...")] = None,
+    until: Annotated[str | None, typer.Option(help="... until this time.")] = None,
+    at: Annotated[Path | None, typer.Option(help="A table of id and time: one forecast a row.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file; else CSV is printed.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the forecasts too: a .png, .svg or .pdf file.")] = None,
+    quantiles: Annotated[str, typer.Option(help="Levels of the quantiles.")] = ",".join(map(str, QUANTILES)),
+    draws: Draws = DRAWS,
+    seed: Seed = 0,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Forecast every variable of every series at the times asked for, each from what was seen before it.
+
+    Example: vsdn forecast run patients.csv --times 3.0,3.5 --out forecast.csv
+    """
+    fitted, columns = vsdn.load(run), Columns(id, time)
+    moments = None if times is None else [text.strip() for text in times.split(",")]
+    table = fitted.read(data, columns)
+    _remark(table.notes, quiet)
+    frame = fitted.forecast(
+        table,
+        moments,
+        every=every,
+        until=until,
+        at=at,
+        quantiles=_numbers(quantiles, "--quantiles"),
+        draws=draws,
+        seed=seed,
+        columns=columns,
+    )
+    if plot is not None:
+        fitted.plot(table, plot, until=max(frame[table.layout.time].to_pylist()), draws=draws, seed=seed)
+    if as_json:
+        print(json.dumps(frame.to_pylist(), default=str))
+    elif out is None:
+        sys.stdout.buffer.write(csv_bytes(frame))
+    if out is not None:
+        write_frame(frame, out)
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise SettingsError(f"{option} wants numbers with commas between, but got {text!r}") from None
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    data: Data,
+    task: Annotated[str, typer.Option(help="prediction or interpolation.")] = "prediction",
+    after: Annotated[str | None, typer.Option(help="Prediction: show everything up to this time, ...")] = None,
+    next: Annotated[int | None, typer.Option(min=1, help="... and score so many rows after it. [default: all]")] = None,
+    share: Annotated[float, typer.Option(min=0, max=1, help="Interpolation: the part of the rows to hide.")] = 0.5,
+    draws: Draws = DRAWS,
+    seed: Seed = 0,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score forecasts against a table: NLL, MSE, CRPS, and how much the 50 and 90 % intervals cover.
+
+    Example: vsdn evaluate run patients.csv --task prediction --after 4 --next 1
+    """
+    fitted, columns = vsdn.load(run), Columns(id, time)
+    table = fitted.read(data, columns)
+    _remark(table.notes, quiet)
+    _show(fitted.evaluate(table, task, after=after, next=next, share=share, draws=draws, seed=seed), as_json)
+
+
+@app.command()
+def info(run: Run, as_json: Json = False) -> None:
+    """Tell what a run is: model, data, settings and scores.
+
+    Example: vsdn info run
+    """
+    fitted = vsdn.load(run)
+    rows = _info(fitted, run)
+    settings = fitted.settings.model_dump(mode="json")
+    flat = settings if as_json else {key: value for section in settings.values() for key, value in section.items()}
+    _show(rows | ({"settings": flat} if as_json else flat), as_json)
+
+
+def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
+    """The rows that describe a run; the validation score is in nats an observed value."""
+    last = fitted.epochs[-1] if fitted.epochs else None
+    return {
+        "run": str(folder),
+        "model": fitted.settings.model.model,
+        "objective": fitted.settings.objective.objective,
+        "variables": ", ".join(fitted.config.variables),
+        "parameters": fitted.num_params,
+        "epochs": f"{0 if last is None else last.epoch} of {fitted.settings.training.epochs}",
+        "best epoch": None if last is None else last.best_epoch,
+        "validation nll": None if last is None else last.best_nll,
+        "skipped steps": 0 if last is None else last.skipped,
+    }
+
+
+@datasets_app.command("list")
+def list_datasets(as_json: Json = False) -> None:
+    """List the data sets.
+
+    Example: vsdn datasets list
+    """
+    _show({name: (module.__doc__ or "").strip().splitlines()[0] for name, module in DATASETS.items()}, as_json)
+
+
+@datasets_app.command("make")
+def make_dataset(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(DATASETS)}.")],
+    out: Annotated[Path, typer.Option(help="A .csv or .parquet file.")],
+    series: Annotated[int, typer.Option(min=1, help="How many series.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same data.")] = 432,
+    legacy: Annotated[bool, typer.Option("--legacy", help="The published draw, and its layout in CSV.")] = False,
+    part: Annotated[str, typer.Option(help="all, train, valid or test.")] = "all",
+) -> None:
+    """Write a data set as a table.
+
+    Example: vsdn datasets make double-ou --out double-ou.csv --seed 432 --legacy
+    """
+    if name not in DATASETS:
+        raise SettingsError(f"there is no data set {name!r}; the data sets are {', '.join(DATASETS)}")
+    module = DATASETS[name]
+    if legacy and part == "all" and out.suffix == ".csv":
+        write_bytes(out, module.published_csv(series, seed=seed))
+        return
+    table = module.make(series, seed=seed, legacy=legacy)
+    parts = {"all": table, **dict(zip(("train", "valid", "test"), module.split(table, seed), strict=True))}
+    if part not in parts:
+        raise SettingsError(f"--part is one of {', '.join(parts)}, but got {part!r}")
+    write_frame(table_frame(parts[part]), out)
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,165 @@
+"""Many sporadic series as flat columns (`Table`), and the scaling that brings them to the model's units."""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0}
+Unit = Literal["second", "minute", "hour", "day", "week"]
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """What a table's times are: plain numbers, or dates counted in `unit` since 1970-01-01."""
+
+    kind: Literal["number", "date"] = "number"
+    unit: Unit = "day"
+    whole_days: bool = False  # dates without a time of day come back so
+    timezone: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The length of `unit`."""
+        return SECONDS[self.unit]
+
+    def from_datetimes(self, times: np.ndarray) -> np.ndarray:
+        """Numbers of `unit` since 1970-01-01, of datetime64 values."""
+        return times.astype("datetime64[us]").astype(np.int64) / (1e6 * self.seconds)
+
+    def to_datetimes(self, times: np.ndarray) -> np.ndarray:
+        """datetime64[us] values (datetime64[D] where all are whole days and the input was so)."""
+        stamps = np.round(times * (1e6 * self.seconds)).astype(np.int64).astype("datetime64[us]")
+        days = stamps.astype("datetime64[D]")
+        return days if self.whole_days and np.array_equal(days.astype("datetime64[us]"), stamps) else stamps
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the user's table was laid out, so that what goes back looks the same."""
+
+    form: Literal["wide", "long"] = "wide"
+    id: str | None = "id"  # None: one series, no id column
+    time: str = "time"
+    variable: str = "variable"
+    value: str = "value"
+    backend: str = "pyarrow"  # pandas, polars or pyarrow
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Checked series side by side: rows `starts[i]:starts[i + 1]` are series i, sorted by time."""
+
+    ids: np.ndarray  # one a series, in order of first appearance
+    starts: np.ndarray  # int64, one more than series
+    times: np.ndarray  # float64, one a row, in the axis' unit
+    values: np.ndarray  # float64 (row, channel); 0 where unseen
+    mask: np.ndarray  # bool (row, channel); True means seen
+    variables: tuple[str, ...]
+    axis: TimeAxis = TimeAxis()
+    layout: Layout = Layout()
+    notes: tuple[str, ...] = ()  # what was ignored, counted
+
+    @property
+    def num_series(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_observations(self) -> int:
+        return int(self.mask.sum())
+
+    @property
+    def series_of_row(self) -> np.ndarray:
+        return np.repeat(np.arange(self.num_series), np.diff(self.starts))
+
+    def select(self, series: Sequence[int] | np.ndarray) -> "Table":
+        """The same table with these series only, in this order."""
+        series = np.asarray(series, dtype=np.int64)
+        lengths = np.diff(self.starts)[series]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        rows = np.repeat(self.starts[series] - starts[:-1], lengths) + np.arange(starts[-1])
+        return dataclasses.replace(
+            self,
+            ids=self.ids[series],
+            starts=starts,
+            times=self.times[rows],
+            values=self.values[rows],
+            mask=self.mask[rows],
+        )
+
+    def keep_rows(self, keep: np.ndarray) -> "Table":
+        """The same series with only the rows where `keep` is True; a series may be left empty."""
+        counts = np.bincount(self.series_of_row[keep], minlength=self.num_series)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        return dataclasses.replace(
+            self, starts=starts, times=self.times[keep], values=self.values[keep], mask=self.mask[keep]
+        )
+
+    def fingerprint(self) -> str:
+        """A hash of all that a model can learn from, to tell whether two tables are the same."""
+        digest = hashlib.sha256(repr((self.variables, [str(i) for i in self.ids.tolist()])).encode())
+        for column in (self.starts, self.times, self.values, self.mask):
+            digest.update(np.ascontiguousarray(column).tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """The model's units: values with mean 0 and deviation 1 on the training part, and time counted in `time_scale`."""
+
+    mean: np.ndarray
+    std: np.ndarray
+    time_scale: float
+
+    @classmethod
+    def fit(cls, table: Table, time_scale: float | None = None) -> "Scaler":
+        """The scaler of a training table; a variable that never varies keeps its own unit."""
+        count = np.maximum(table.mask.sum(axis=0), 1)
+        mean = table.values.sum(axis=0, where=table.mask) / count
+        square = np.sum((table.values - mean) ** 2, axis=0, where=table.mask) / count
+        std = np.sqrt(square)
+        negligible = std <= 1e-9 * np.maximum(np.abs(mean), 1e-300)
+        return cls(mean, np.where(negligible, 1.0, std), time_scale or default_time_scale(table))
+
+    def scale(self, values: np.ndarray) -> np.ndarray:
+        return (values - self.mean) / self.std
+
+    def unscale(self, values: np.ndarray) -> np.ndarray:
+        return values * self.std + self.mean
+
+    def to_json(self) -> dict:
+        return {"mean": self.mean.tolist(), "std": self.std.tolist(), "time_scale": self.time_scale}
+
+    @classmethod
+    def from_json(cls, fields: dict) -> "Scaler":
+        return cls(np.asarray(fields["mean"], float), np.asarray(fields["std"], float), float(fields["time_scale"]))
+
+
+def spans(table: Table) -> np.ndarray:
+    """The time from first to last row, of each series that has more than one."""
+    first, last = table.starts[:-1], table.starts[1:] - 1
+    long = last > first
+    return table.times[last[long]] - table.times[first[long]]
+
+
+def gaps(table: Table) -> np.ndarray:
+    """The time between one row and the next of its series, all of them."""
+    same = np.diff(table.series_of_row) == 0
+    return np.diff(table.times)[same]
+
+
+def default_time_scale(table: Table) -> float:
+    """A tenth of the median span: a typical series lasts ten units, so that rates of order one are natural."""
+    lengths = spans(table)
+    return float(np.median(lengths)) / 10 if lengths.size else 1.0
+
+
+def default_max_step(table: Table) -> float:
+    """Half the median gap, but no more than some 200 steps along a typical series (Double-OU: 0.2; USHCN: 1)."""
+    lengths = spans(table)
+    if not lengths.size:
+        return 0.1 * default_time_scale(table)
+    return float(max(np.median(gaps(table)) / 2, np.median(lengths) / 200))

@@ -1,0 +1,250 @@
+"""A fitted model, ready to be asked: forecast, evaluate, plot, save, load."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
+
+from vsdn import checkpoint, evaluation, inference
+from vsdn.caching import use_compilation_cache
+from vsdn.checkpoint import Config
+from vsdn.data import Scaler, Table, TimeAxis
+from vsdn.errors import DataError, RunError, SettingsError
+from vsdn.frames import Columns, parse_times, read_queries, read_table, time_column, to_frame
+from vsdn.grids import Marching
+from vsdn.models import MODELS, AbstractModel
+from vsdn.planning import make_marching
+from vsdn.plots import BANDS, Fan, fan_chart
+from vsdn.settings import Settings
+from vsdn.training import Epoch
+from vsdn.version import __version__
+
+QUANTILES = (0.05, 0.5, 0.95)
+DRAWS = 128
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fitted:
+    """A trained model with the units it was trained in."""
+
+    model: AbstractModel
+    config: Config
+    scaler: Scaler
+    epochs: tuple[Epoch, ...] = ()
+    notes: tuple[str, ...] = ()  # what was ignored, held out, or ended early
+    interrupted: bool = False
+
+    @property
+    def settings(self) -> Settings:
+        return self.config.settings
+
+    @property
+    def axis(self) -> TimeAxis:
+        return TimeAxis(**self.config.axis)
+
+    @property
+    def marching(self) -> Marching:
+        return make_marching(self.settings.data, self.axis)
+
+    @property
+    def num_params(self) -> int:
+        return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self.model, eqx.is_inexact_array)))
+
+    def read(self, data: Any, columns: Columns = Columns()) -> Table:
+        """A table of this model's variables and kind of time."""
+        return read_table(data, columns=columns, variables=self.config.variables, axis=self.axis)
+
+    def forecast(
+        self,
+        data: Any,
+        times: Sequence[Any] | np.ndarray | None = None,
+        *,
+        every: float | None = None,
+        until: Any = None,
+        at: Any = None,
+        quantiles: Sequence[float] = QUANTILES,
+        draws: int = DRAWS,
+        seed: int = 0,
+        columns: Columns = Columns(),
+    ) -> Any:
+        """A frame of mean, std and quantiles of every variable, at `times` of each series (or `every` step after its
+        last observation `until` a time, or the id, time rows of the table `at`), each from what was seen before it."""
+        _check_levels(quantiles)
+        table = self.read(data, columns)
+        series, moments = self._queries(table, times, every, until, at, columns)
+        answer = inference.forecast(
+            self.model,
+            self.frame,
+            inference.Request(table, series, moments),
+            levels=tuple(quantiles),
+            num_samples=draws,
+            seed=seed,
+        )
+        return self._to_frame(table, series, moments, answer, quantiles)
+
+    def evaluate(
+        self,
+        data: Any,
+        task: str = "prediction",
+        *,
+        after: Any = None,
+        next: int | None = None,
+        share: float = 0.5,
+        draws: int = DRAWS,
+        seed: int = 0,
+        columns: Columns = Columns(),
+    ) -> dict[str, Any]:
+        """NLL, MSE, CRPS, coverage and PIT, means over observed values in the table's units.
+
+        prediction: each row from the rows before it; with `after`, the `next` rows from everything up to then.
+        interpolation: a random `share` of the rows is hidden, each foretold from the visible rows before it.
+        """
+        table = self.read(data, columns)
+        from_start = self.marching.start is not None
+        if task == "prediction":
+            moment = None if after is None else float(parse_times([after], self.axis)[0])
+            asked = evaluation.prediction(table, after=moment, num_rows=next, from_start=from_start)
+        elif task == "interpolation":
+            asked = evaluation.interpolation(table, share=share, seed=seed, from_start=from_start)
+        else:
+            raise SettingsError(f"the tasks are prediction and interpolation, but not {task!r}")
+        request = inference.Request(asked.visible, asked.series, asked.times)
+        scores = inference.score(self.model, self.frame, request, asked.truth, num_samples=draws, seed=seed)
+        return {"task": task, **evaluation.summary(*scores, asked.mask)}
+
+    def plot(
+        self,
+        data: Any,
+        path: str | Path,
+        *,
+        until: Any,
+        after: Any = None,
+        most: int = 6,
+        draws: int = DRAWS,
+        seed: int = 0,
+        columns: Columns = Columns(),
+    ) -> None:
+        """Nothing; a fan chart of the first `most` series: forecasts from the last observation (or the last up to
+        `after`; what comes later is drawn as hidden) until a time."""
+        table = self.read(data, columns)
+        end = float(parse_times([until], self.axis)[0])
+        cut = None if after is None else float(parse_times([after], self.axis)[0])
+        visible = table if cut is None else table.keep_rows(table.times <= cut)
+        series = np.flatnonzero(np.diff(visible.starts))[:most]
+        if not len(series):
+            raise DataError(f"no series has an observation up to {after}")
+        last = visible.times[visible.starts[series + 1] - 1]
+        if not (last < end).any():
+            raise DataError(f"until {until} comes before the last observation of every series")
+        series, last = series[last < end], last[last < end]
+        times = np.linspace(last, end, 80, axis=1)[:, 1:]
+        request = inference.Request(visible, np.repeat(series, times.shape[1]), times.ravel())
+        answer = inference.forecast(self.model, self.frame, request, levels=BANDS, num_samples=draws, seed=seed)
+        mean, bands = (part.reshape(*times.shape, *part.shape[1:]) for part in (answer.mean, answer.quantiles))
+        fan_chart(
+            table,
+            [Fan(int(n), *each) for n, *each in zip(series, times, mean, bands, strict=True)],
+            Path(path),
+            cut=cut,
+        )
+
+    def save(self, folder: str | Path) -> None:
+        """Nothing; the folder holds a run that `load` reads."""
+        folder = Path(folder)
+        params = eqx.filter(self.model, eqx.is_inexact_array)
+        with checkpoint.creating(folder, self.config, self.scaler, version=__version__) as fresh:
+            checkpoint.save_weights(fresh, params)
+            checkpoint.write_metrics(fresh, list(self.epochs))
+
+    @property
+    def frame(self) -> inference.Frame:
+        """What the model's numbers mean."""
+        return inference.Frame(self.scaler, self.marching, self.settings.data.num_buckets or 1)
+
+    def _queries(
+        self, table: Table, times: Any, every: float | None, until: Any, at: Any, columns: Columns
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Series numbers and times of what is asked."""
+        if sum(choice is not None for choice in (times, every, at)) != 1:
+            raise SettingsError("say when: times, or every with until, or at (a table of id and time)")
+        if at is not None:
+            ids, moments = read_queries(at, axis=self.axis, columns=columns)
+            return _find_series(table, ids, len(moments)), moments
+        if times is not None:
+            moments = parse_times(times, self.axis)
+            return np.repeat(np.arange(table.num_series), len(moments)), np.tile(moments, table.num_series)
+        if until is None or every is None or not every > 0:
+            raise SettingsError("every wants a step above 0, and until a time to go to")
+        last = table.times[table.starts[1:] - 1]
+        counts = np.floor((parse_times([until], self.axis)[0] - last) / every + 1e-9).astype(int)
+        if counts.max() < 1:
+            raise DataError(f"until {until} leaves no step of {every} after the last observation of any series")
+        counts = np.maximum(counts, 0)
+        series = np.repeat(np.arange(table.num_series), counts)
+        place = np.arange(len(series)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return series, last[series] + every * (place + 1)
+
+    def _to_frame(
+        self,
+        table: Table,
+        series: np.ndarray,
+        times: np.ndarray,
+        answer: inference.Forecast,
+        quantiles: Sequence[float],
+    ) -> Any:
+        channels = len(table.variables)
+        columns = {} if table.layout.id is None else {table.layout.id: np.repeat(table.ids[series], channels)}
+        columns[table.layout.time] = np.repeat(time_column(times, self.axis), channels)
+        columns["variable"] = np.tile(np.array(table.variables, object), len(times))
+        columns["mean"], columns["std"] = answer.mean.ravel(), answer.std.ravel()
+        for number, level in enumerate(quantiles):
+            columns[level_name(level)] = answer.quantiles[..., number].ravel()
+        return to_frame(columns, table.layout.backend, timezone=self.axis.timezone)
+
+
+def level_name(level: float) -> str:
+    """q05 of 0.05, q50 of 0.5, q2.5 of 0.025."""
+    percent = round(100 * level, 6)
+    return f"q{percent:02.0f}" if percent == round(percent) else f"q{percent:g}"
+
+
+def _check_levels(levels: Sequence[float]) -> None:
+    for level in levels:
+        if not 0 < level < 1:
+            raise SettingsError(f"a quantile lies between 0 and 1, but {level} was given")
+
+
+def _find_series(table: Table, ids: np.ndarray | None, count: int) -> np.ndarray:
+    """The number of each id; an id that the table does not have is refused."""
+    if ids is None:
+        if table.num_series > 1:
+            raise DataError("the table of times has no id column, but the data has more than one series")
+        return np.zeros(count, np.int64)
+    number = {str(name): place for place, name in enumerate(table.ids.tolist())}
+    try:
+        return np.array([number[str(name)] for name in ids.tolist()], np.int64)
+    except KeyError as missing:
+        raise DataError(f"series {missing.args[0]} is asked for, but the data has no observation of it") from None
+
+
+def load(folder: str | Path) -> Fitted:
+    """The fitted model of a run folder, with the best weights so far."""
+    use_compilation_cache()
+    folder = Path(folder)
+    config, scaler = checkpoint.read_config(folder), checkpoint.read_scaler(folder)
+    if len(scaler.mean) != len(config.variables):
+        raise RunError(f"{folder / 'scaler.json'} is for {len(scaler.mean)} variables, the model has other ones")
+    axis = TimeAxis(**config.axis)
+    make = MODELS[config.settings.model.model]
+    clock_size = 2 * len(make_marching(config.settings.data, axis).periods)
+    like = eqx.filter_eval_shape(
+        make, len(config.variables), clock_size, config.settings.model, key=jr.key(config.settings.training.seed)
+    )
+    shapes, static = eqx.partition(like, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    params = checkpoint.read_weights(folder, shapes)
+    return Fitted(eqx.combine(params, static), config, scaler, tuple(checkpoint.read_metrics(folder)))

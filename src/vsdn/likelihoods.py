@@ -1,0 +1,109 @@
+"""What the decoder's numbers mean: one family of distributions a variable, in the model's (standardised) units."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+
+class AbstractFamily(eqx.Module):
+    """A parametric family Φ on the line; everything is elementwise over leading axes, parameters last."""
+
+    num_params: ClassVar[int]
+
+    @abstractmethod
+    def log_prob(self, params: Float[Array, "*any param"], y: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        """log Φ(y)."""
+
+    @abstractmethod
+    def mean(self, params: Float[Array, "*any param"]) -> Float[Array, "*any"]:
+        """E[Y]."""
+
+    @abstractmethod
+    def variance(self, params: Float[Array, "*any param"]) -> Float[Array, "*any"]:
+        """Var[Y]."""
+
+    @abstractmethod
+    def cdf(self, params: Float[Array, "*any param"], y: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        """P(Y ≤ y)."""
+
+    @abstractmethod
+    def sample(self, params: Float[Array, "*any param"], *, key: PRNGKeyArray) -> Float[Array, "*any"]:
+        """One draw of Y."""
+
+
+class Gaussian(AbstractFamily):
+    """N(mean, scale²); the scale has a smooth floor, in standard deviations of the variable."""
+
+    num_params: ClassVar[int] = 2
+    floor: float = eqx.field(static=True, default=1e-3)
+
+    def scale(self, params: Float[Array, "*any param"]) -> Float[Array, "*any"]:
+        log_floor = np.log(self.floor)
+        return jnp.exp(log_floor + jax.nn.softplus(params[..., 1] - log_floor))
+
+    def log_prob(self, params: Float[Array, "*any param"], y: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        return jax.scipy.stats.norm.logpdf(y, params[..., 0], self.scale(params))
+
+    def mean(self, params: Float[Array, "*any param"]) -> Float[Array, "*any"]:
+        return params[..., 0]
+
+    def variance(self, params: Float[Array, "*any param"]) -> Float[Array, "*any"]:
+        return self.scale(params) ** 2
+
+    def cdf(self, params: Float[Array, "*any param"], y: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        return jax.scipy.stats.norm.cdf(y, params[..., 0], self.scale(params))
+
+    def sample(self, params: Float[Array, "*any param"], *, key: PRNGKeyArray) -> Float[Array, "*any"]:
+        return params[..., 0] + self.scale(params) * jr.normal(key, params.shape[:-1])
+
+
+FAMILIES: dict[str, Callable[..., AbstractFamily]] = {"gaussian": Gaussian}
+
+
+class Likelihood(eqx.Module):
+    """A family for each variable; parameters are laid out (channel, param), as wide as the widest family."""
+
+    families: tuple[AbstractFamily, ...]  # one a variable
+
+    @property
+    def num_params(self) -> int:
+        return max(family.num_params for family in self.families)
+
+    def log_prob(
+        self, params: Float[Array, "*any channel param"], y: Float[Array, "*any channel"]
+    ) -> Float[Array, "*any channel"]:
+        return self._by_family(lambda family, p, y: family.log_prob(p, y), params, y)
+
+    def mean(self, params: Float[Array, "*any channel param"]) -> Float[Array, "*any channel"]:
+        return self._by_family(lambda family, p: family.mean(p), params)
+
+    def variance(self, params: Float[Array, "*any channel param"]) -> Float[Array, "*any channel"]:
+        return self._by_family(lambda family, p: family.variance(p), params)
+
+    def cdf(
+        self, params: Float[Array, "*any channel param"], y: Float[Array, "*any channel"]
+    ) -> Float[Array, "*any channel"]:
+        return self._by_family(lambda family, p, y: family.cdf(p, y), params, y)
+
+    def sample(self, params: Float[Array, "*any channel param"], *, key: PRNGKeyArray) -> Float[Array, "*any channel"]:
+        keys = {family: jr.fold_in(key, number) for number, family in enumerate(dict.fromkeys(self.families))}
+        return self._by_family(lambda family, p: family.sample(p, key=keys[family]), params)
+
+    def _by_family(self, apply: Callable, params: Array, *arrays: Array) -> Array:
+        """`apply` to the channels of each family at once, put back in the channels' order."""
+        kinds = list(dict.fromkeys(self.families))
+        if len(kinds) == 1:
+            return apply(kinds[0], params[..., : kinds[0].num_params], *arrays)
+        out = jnp.zeros(params.shape[:-1], params.dtype)
+        for family in kinds:
+            own = np.array([number for number, other in enumerate(self.families) if other == family])
+            part = apply(family, params[..., own, : family.num_params], *(array[..., own] for array in arrays))
+            out = out.at[..., own].set(part)
+        return out

@@ -1,0 +1,75 @@
+"""Scores of a mixture over latent paths (leading axis `sample`), elementwise; everything in the model's units."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import logsumexp
+from jaxtyping import Array, Float
+
+from vsdn.likelihoods import Likelihood
+
+Params = Float[Array, "sample *any channel param"]
+Values = Float[Array, "*any channel"]
+
+
+def log_prob(likelihood: Likelihood, params: Params, y: Values) -> Values:
+    """The log-density of the mixture at y."""
+    each = likelihood.log_prob(params, jnp.broadcast_to(y, params.shape[:-1]))
+    return logsumexp(each, axis=0) - jnp.log(params.shape[0])
+
+
+def cdf(likelihood: Likelihood, params: Params, y: Values) -> Values:
+    """P(Y ≤ y) under the mixture; at the truth, the PIT."""
+    return jnp.mean(likelihood.cdf(params, jnp.broadcast_to(y, params.shape[:-1])), axis=0)
+
+
+def mean(likelihood: Likelihood, params: Params) -> Values:
+    """The mixture's mean."""
+    return jnp.mean(likelihood.mean(params), axis=0)
+
+
+def std(likelihood: Likelihood, params: Params) -> Values:
+    """The mixture's deviation: what the paths differ by, and what each leaves open."""
+    between = jnp.var(likelihood.mean(params), axis=0)
+    return jnp.sqrt(between + jnp.mean(likelihood.variance(params), axis=0))
+
+
+def quantiles(likelihood: Likelihood, params: Params, levels: Sequence[float]) -> Float[Array, "level *any channel"]:
+    """The mixture's quantiles, by bisection of its distribution function."""
+    return jnp.stack([_quantile(likelihood, params, level) for level in levels])
+
+
+def _reach(likelihood: Likelihood, params: Params) -> tuple[Values, Values]:
+    """Bounds that hold nearly all of every component: eight deviations either way."""
+    centre, reach = likelihood.mean(params), 8 * jnp.sqrt(likelihood.variance(params))
+    return jnp.min(centre - reach, axis=0), jnp.max(centre + reach, axis=0)
+
+
+def _quantile(likelihood: Likelihood, params: Params, level: float) -> Values:
+    def halve(_, ends):
+        low, high = ends
+        middle = 0.5 * (low + high)
+        below = cdf(likelihood, params, middle) < level
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    low, high = jax.lax.fori_loop(0, 40, halve, _reach(likelihood, params))
+    return 0.5 * (low + high)
+
+
+def crps(likelihood: Likelihood, params: Params, y: Values, num_nodes: int = 96) -> Values:
+    """∫(F(z) − 1{z ≥ y})² dz by Gauss–Legendre, the tails apart on either side of y."""
+    nodes, weights = np.polynomial.legendre.leggauss(num_nodes)
+    low, high = _reach(likelihood, params)
+    low, high = jnp.minimum(low, y), jnp.maximum(high, y)
+
+    def add(total, at):
+        node, weight = at
+        left, right = low + node * (y - low), y + node * (high - y)
+        below = cdf(likelihood, params, left) ** 2 * (y - low)
+        above = (1 - cdf(likelihood, params, right)) ** 2 * (high - y)
+        return total + weight * (below + above), None
+
+    unit = (jnp.asarray((nodes + 1) / 2, y.dtype), jnp.asarray(weights / 2, y.dtype))
+    return jax.lax.scan(add, jnp.zeros_like(y), unit)[0]

@@ -1,0 +1,214 @@
+"""The networks of the paper: feed-forward parts, the ODE-RNN memory, and the two encoders of the posterior."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from vsdn.grids import Grid
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": jnp.tanh, "relu": jax.nn.relu, "silu": jax.nn.silu}
+
+
+class SplitMLP(eqx.Module):
+    """N([x, c]) with one hidden layer, its first product split as W_x x + W_c c.
+
+    The context's part is the same for every path of a series, so it is one matrix product outside the SDE loop.
+    """
+
+    from_state: eqx.nn.Linear
+    from_context: eqx.nn.Linear
+    out: eqx.nn.Linear
+    activation: str = eqx.field(static=True)
+
+    def __init__(
+        self, state_size: int, context_size: int, out_size: int, width: int, *, activation: str, key: PRNGKeyArray
+    ):
+        first_key, out_key = jr.split(key)
+        first = eqx.nn.Linear(state_size + context_size, width, key=first_key)
+        split = lambda part, bias: eqx.tree_at(
+            lambda layer: (layer.weight, layer.bias),
+            eqx.nn.Linear(part.shape[1], width, use_bias=bias is not None, key=first_key),
+            (part, bias),
+            is_leaf=lambda leaf: leaf is None,
+        )
+        self.from_state = split(first.weight[:, :state_size], None)
+        self.from_context = split(first.weight[:, state_size:], first.bias)
+        self.out = eqx.nn.Linear(width, out_size, key=out_key)
+        self.activation = activation
+
+    def embed(self, context: Float[Array, " context"]) -> Float[Array, " width"]:
+        return self.from_context(context)
+
+    def __call__(self, state: Float[Array, " state"], embedded: Float[Array, " width"]) -> Float[Array, " out"]:
+        return self.out(ACTIVATIONS[self.activation](self.from_state(state) + embedded))
+
+
+class Drift(eqx.Module):
+    """H = N_drift([x, c]) − λ∘x, with rates λ ≥ 0 that are learned and begin near zero."""
+
+    net: SplitMLP
+    raw_rate: Float[Array, " latent"]
+
+    def __init__(self, latent_size: int, context_size: int, width: int, *, activation: str, key: PRNGKeyArray):
+        self.net = SplitMLP(latent_size, context_size, latent_size, width, activation=activation, key=key)
+        self.raw_rate = jnp.full(latent_size, -3.0)
+
+    def embed(self, context: Float[Array, " context"]) -> Float[Array, " width"]:
+        return self.net.embed(context)
+
+    def __call__(self, x: Float[Array, " latent"], embedded: Float[Array, " width"]) -> Float[Array, " latent"]:
+        return self.net(x, embedded) - jax.nn.softplus(self.raw_rate) * x
+
+
+class Diffusion(eqx.Module):
+    """log R = N_diff(h): diagonal, never of x (appendix B), bounded smoothly to ± `bound`."""
+
+    net: eqx.nn.MLP
+    bound: float = eqx.field(static=True)
+
+    def __init__(
+        self, hidden_size: int, latent_size: int, width: int, *, activation: str, key: PRNGKeyArray, bound: float = 4.0
+    ):
+        self.net = eqx.nn.MLP(hidden_size, latent_size, width, 1, ACTIVATIONS[activation], key=key)
+        self.bound = bound
+
+    def __call__(self, h: Float[Array, " hidden"]) -> Float[Array, " latent"]:
+        return self.bound * jnp.tanh(self.net(h) / self.bound)
+
+
+class AbstractFlow(eqx.Module):
+    """dh/dt between observations."""
+
+    @abstractmethod
+    def __call__(self, h: Float[Array, " hidden"], clock: Float[Array, " clock"]) -> Float[Array, " hidden"]:
+        """The velocity of the memory."""
+
+
+class LeakyFlow(AbstractFlow):
+    """tanh N([h, clock]) − λ∘h, with rates λ ≥ 0 that are learned and begin near zero."""
+
+    net: eqx.nn.MLP
+    raw_rate: Float[Array, " hidden"]
+
+    def __init__(self, hidden_size: int, clock_size: int, width: int, *, activation: str, key: PRNGKeyArray):
+        self.net = eqx.nn.MLP(hidden_size + clock_size, hidden_size, width, 1, ACTIVATIONS[activation], key=key)
+        self.raw_rate = jnp.full(hidden_size, -3.0)
+
+    def __call__(self, h: Float[Array, " hidden"], clock: Float[Array, " clock"]) -> Float[Array, " hidden"]:
+        return jnp.tanh(self.net(jnp.concatenate([h, clock]))) - jax.nn.softplus(self.raw_rate) * h
+
+
+class GRUFlow(AbstractFlow):
+    """(1 − z)∘(tanh N([h, clock]) − h): bounded, and able to hold h as long as it likes (z → 1)."""
+
+    net: eqx.nn.MLP
+    gate: eqx.nn.Linear
+
+    def __init__(self, hidden_size: int, clock_size: int, width: int, *, activation: str, key: PRNGKeyArray):
+        net_key, gate_key = jr.split(key)
+        self.net = eqx.nn.MLP(hidden_size + clock_size, hidden_size, width, 1, ACTIVATIONS[activation], key=net_key)
+        self.gate = eqx.nn.Linear(hidden_size + clock_size, hidden_size, key=gate_key)
+
+    def __call__(self, h: Float[Array, " hidden"], clock: Float[Array, " clock"]) -> Float[Array, " hidden"]:
+        inputs = jnp.concatenate([h, clock])
+        return jax.nn.sigmoid(self.gate(inputs)) * (jnp.tanh(self.net(inputs)) - h)
+
+
+FLOWS: dict[str, type[LeakyFlow] | type[GRUFlow]] = {"leaky": LeakyFlow, "gru": GRUFlow}
+
+
+class Memory(NamedTuple):
+    """The forward memory at each grid point, before (pre) and after (post) it took what was seen there."""
+
+    pre: Float[Array, "point hidden"]
+    post: Float[Array, "point hidden"]
+
+
+class ODERNN(eqx.Module):
+    """A memory that flows between observations and jumps at them; unseen values are never read."""
+
+    flow: AbstractFlow
+    cell: eqx.nn.GRUCell
+    initial: Float[Array, " hidden"]
+
+    def __init__(
+        self,
+        data_size: int,
+        clock_size: int,
+        hidden_size: int,
+        width: int,
+        *,
+        flow: str,
+        activation: str,
+        key: PRNGKeyArray,
+    ):
+        flow_key, cell_key = jr.split(key)
+        self.flow = FLOWS[flow](hidden_size, clock_size, width, activation=activation, key=flow_key)
+        self.cell = eqx.nn.GRUCell(2 * data_size, hidden_size, key=cell_key)
+        self.initial = jnp.zeros(hidden_size)
+
+    def drift(
+        self, h: Float[Array, " hidden"], clock: Float[Array, " clock"], dt: Float[Array, ""]
+    ) -> Float[Array, " hidden"]:
+        """h after an Euler step of its ODE."""
+        return h + self.flow(h, clock) * dt
+
+    def jump(
+        self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
+    ) -> Float[Array, " hidden"]:
+        """h after it took the seen entries of y; unchanged where none was seen."""
+        taken = self.cell(jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)]), h)
+        return jnp.where(mask.any(), taken, h)
+
+    def forward(self, grid: Grid) -> Memory:
+        """The memory along the grid, of everything up to each point."""
+        clock = jnp.concatenate([grid.clock[:1], grid.clock[:-1]])  # of the point where the step begins
+
+        def step(h, at):
+            dt, clock, y, mask = at
+            pre = self.drift(h, clock, dt)
+            post = self.jump(pre, y, mask)
+            return post, Memory(pre, post)
+
+        return jax.lax.scan(step, self.initial, (grid.dt, clock, grid.values, grid.mask))[1]
+
+    def backward(self, grid: Grid) -> Float[Array, "point hidden"]:
+        """g(τ_k⁺): the memory of everything after each point, run back in time."""
+
+        def step(g, at):
+            dt, clock, y, mask = at
+            return self.drift(self.jump(g, y, mask), clock, dt), g
+
+        inputs = (grid.dt, grid.clock, grid.values, grid.mask)
+        return jax.lax.scan(step, self.initial, inputs, reverse=True)[1]
+
+
+class AbstractEncoder(eqx.Module):
+    """What the posterior drift of each step is driven by."""
+
+    @abstractmethod
+    def __call__(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
+        """The posterior's context, one a step."""
+
+
+class Filter(AbstractEncoder):
+    """h_pre + h_post of the point at which the step arrives, if something was seen there; else the prior's context."""
+
+    def __call__(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
+        arrives = grid.mask[1:].any(axis=1, keepdims=True)
+        return jnp.where(arrives, memory.pre[1:] + memory.post[1:], memory.post[:-1])
+
+
+class Smoother(AbstractEncoder):
+    """h_post + g of the point at which the step begins: g knows everything after it."""
+
+    backward: ODERNN
+
+    def __call__(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
+        return memory.post[:-1] + self.backward.backward(grid)[:-1]

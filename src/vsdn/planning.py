@@ -1,0 +1,147 @@
+"""From a table and settings to what a training run needs: open settings chosen, parts held out, batches made."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from vsdn.batches import Batches
+from vsdn.data import Scaler, Table, TimeAxis, default_max_step, default_time_scale
+from vsdn.errors import DataError, SettingsError
+from vsdn.frames import parse_times
+from vsdn.grids import Marching, make_grids
+from vsdn.settings import DataSettings, Settings
+
+PERIODS = {"hour": 3600.0, "day": 86400.0, "week": 604800.0, "month": 2629746.0, "year": 31556952.0}  # seconds
+ENOUGH_SERIES = 10  # to hold out whole series; with fewer, the last rows of each are held out
+WINDOW = 200  # rows of a training piece, where a series is more than twice as long
+
+
+class Parts(NamedTuple):
+    """A training table, and a validation table of which some rows are scored."""
+
+    train: Table
+    valid: Table
+    scored: np.ndarray
+
+
+class Plan(NamedTuple):
+    """Everything that a run is made of, but the model."""
+
+    settings: Settings  # none left open
+    scaler: Scaler
+    train: Batches
+    valid: Batches
+    notes: tuple[str, ...]
+
+
+def make_plan(table: Table, valid: Table | None, settings: Settings, scaler: Scaler | None = None) -> Plan:
+    """The plan of a run; `scaler` is the run's own when it is resumed."""
+    if table.num_observations < 2:
+        raise DataError(f"there is only {table.num_observations} observation in all: nothing can be learned from it")
+    parts = hold_out(table, valid, settings.training.valid_share, settings.training.seed)
+    settings = choose(settings, parts.train)
+    scaler = scaler or Scaler.fit(parts.train, settings.data.time_scale)
+    marching = make_marching(settings.data, table.axis)
+    train = parts.train if settings.data.window is None else cut_windows(parts.train, settings.data.window)
+    size, buckets = settings.training.batch_size, settings.data.num_buckets
+    return Plan(
+        settings,
+        scaler,
+        Batches.make(make_grids(train, scaler, marching), size, buckets or 1),
+        Batches.make(make_grids(parts.valid, scaler, marching, scored=parts.scored), min(size, 256), 1),
+        notes=(_say(parts, valid),),
+    )
+
+
+def hold_out(table: Table, valid: Table | None, share: float, seed: int) -> Parts:
+    """The parts: the given validation table, or whole series of the table, or its last rows when series are few."""
+    if valid is not None:
+        return Parts(table, valid, np.ones(len(valid.times), bool))
+    if table.num_series >= ENOUGH_SERIES:
+        order = np.random.default_rng([seed, table.num_series]).permutation(table.num_series)
+        count = max(1, round(share * table.num_series))
+        held = table.select(np.sort(order[:count]))
+        return Parts(table.select(np.sort(order[count:])), held, np.ones(len(held.times), bool))
+    length = np.diff(table.starts)
+    last = np.where(length >= 5, np.ceil(share * length), 0).astype(int)
+    place = np.arange(len(table.times)) - table.starts[table.series_of_row]
+    scored = place >= (length - last)[table.series_of_row]
+    if not scored.any():
+        return Parts(table, table, np.ones(len(table.times), bool))
+    return Parts(table.keep_rows(~scored), table, scored)
+
+
+def _say(parts: Parts, valid: Table | None) -> str:
+    count = int(parts.valid.mask[parts.scored].sum())
+    if valid is not None:
+        return f"validation: {valid.num_series} series, {count} values"
+    if parts.train is parts.valid:
+        return "validation: the training table itself, which is too short to hold out a part"
+    if parts.scored.all():
+        return f"validation: {parts.valid.num_series} series held out at random, {count} values"
+    return f"validation: the last rows of each series held out, {count} values"
+
+
+def choose(settings: Settings, table: Table) -> Settings:
+    """The settings with every open one chosen from the training table."""
+    data, training, model = settings.data, settings.training, settings.model
+    rows, channels = np.diff(table.starts), len(table.variables)
+    size = 32 if channels <= 8 else 64 if channels <= 32 else 128
+    time_scale = data.time_scale or default_time_scale(table)
+    window = data.window or (WINDOW if rows.max() > 2 * WINDOW and data.start is None else None)
+    if data.window is not None and data.start is not None:
+        raise SettingsError(
+            "a window cuts series into pieces, which have no common start: set window or start, not both"
+        )
+    pieces = table.num_series if window is None else int(np.ceil(rows / window).sum())
+    batches = -(-pieces // training.batch_size)
+    epochs = int(np.clip(-(-3000 // batches), 40, 300)) if training.epochs is None else training.epochs
+    return settings.with_values(
+        {
+            "hidden_size": model.hidden_size or size,
+            "latent_size": model.latent_size or size,
+            "width": model.width or 2 * size,
+            "time_scale": time_scale,
+            "max_step": data.max_step or default_max_step(table),
+            "window": window,
+            "num_buckets": data.num_buckets or int(np.clip(batches // 10, 1, 3)),  # few batches: compile little
+            "epochs": 0 if model.model == "mean" else epochs,
+        }
+    )
+
+
+def cut_windows(table: Table, window: int) -> Table:
+    """The table with each series cut into pieces of at most `window` rows, so that no training step is too long."""
+    place = np.arange(len(table.times)) - table.starts[table.series_of_row]
+    begins = np.flatnonzero(place % window == 0)
+    starts = np.append(begins, len(table.times))
+    return Table(
+        table.ids[table.series_of_row[begins]],
+        starts,
+        table.times,
+        table.values,
+        table.mask,
+        table.variables,
+        table.axis,
+        table.layout,
+    )
+
+
+def make_marching(settings: DataSettings, axis: TimeAxis) -> Marching:
+    """How grids march, in the axis' unit of time."""
+    if settings.max_step is None:
+        raise SettingsError("max_step must be chosen before grids are made")
+    start = None if settings.start is None else float(parse_times([settings.start], axis)[0])
+    return Marching(settings.max_step, start, tuple(period_length(period, axis) for period in settings.periods))
+
+
+def period_length(period: float | str, axis: TimeAxis) -> float:
+    """A period in the axis' unit: a number as it is, a name (year, day, ...) where times are dates."""
+    if isinstance(period, str):
+        if period not in PERIODS or axis.kind != "date":
+            known = ", ".join(PERIODS)
+            raise SettingsError(f"a period is a number, or one of {known} where times are dates, but not {period!r}")
+        return PERIODS[period] / axis.seconds
+    if not period > 0:
+        raise SettingsError(f"a period must be above 0, but {period} was given")
+    return period

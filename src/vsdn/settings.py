@@ -1,0 +1,176 @@
+"""Every setting, with its bounds and its meaning. A run's `config.json` holds them all."""
+
+import json
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vsdn.errors import SettingsError
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSettings(Section):
+    """What the model is. Sizes left open are chosen from the data."""
+
+    model: Literal["vsdn-f", "vsdn-s", "last-value", "mean"] = Field(default="vsdn-s", description="which model")
+    hidden_size: int | None = Field(default=None, ge=1, description="size of the memory h")
+    latent_size: int | None = Field(default=None, ge=1, description="size of the latent state x")
+    width: int | None = Field(default=None, ge=1, description="hidden units of the feed-forward networks")
+    init_width: int = Field(default=128, ge=1, description="hidden units of the network of the initial state")
+    activation: Literal["tanh", "relu", "silu"] = Field(default="tanh", description="of the feed-forward networks")
+    flow: Literal["gru", "leaky"] = Field(default="gru", description="how the memory flows between observations")
+    likelihood: Literal["gaussian"] = Field(default="gaussian", description="family of the observations")
+    scale_floor: float = Field(
+        default=1e-3, gt=0, description="least scale of a density, in deviations of its variable"
+    )
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Hidden size, latent size and width, once they are chosen."""
+        if self.hidden_size is None or self.latent_size is None or self.width is None:
+            raise SettingsError("hidden_size, latent_size and width must be chosen before a model is made")
+        return self.hidden_size, self.latent_size, self.width
+
+
+class ObjectiveSettings(Section):
+    """What is maximised."""
+
+    objective: Literal["vae", "iwae"] = Field(default="iwae", description="the bound")
+    num_paths: int = Field(default=5, ge=1, description="latent paths K a series")
+    alpha: float = Field(default=0.5, ge=0, le=1, description="share of the IWAE bound when objective is iwae")
+    beta: float = Field(default=1.0, ge=0, description="weight of the KL in the VAE bound")
+    kl_warmup: int = Field(default=0, ge=0, description="epochs over which the weight of the KL rises from 0")
+
+
+class DataSettings(Section):
+    """How a table becomes grids. Times are in the table's own unit (`time_unit` when they are dates)."""
+
+    time_unit: Literal["second", "minute", "hour", "day", "week"] = Field(default="day", description="unit of dates")
+    max_step: float | None = Field(
+        default=None, gt=0, description="longest solver step; chosen from the data if not given"
+    )
+    time_scale: float | None = Field(
+        default=None, gt=0, description="the model's unit of time; chosen from the data if not given"
+    )
+    start: float | str | None = Field(
+        default=None, description="where series start; at the first observation if not given"
+    )
+    periods: tuple[float | str, ...] = Field(default=(), description="known periods, e.g. 7 or year (dates only)")
+    window: int | None = Field(
+        default=None, ge=2, description="rows of a training piece; long series are cut, unless start is given"
+    )
+    num_buckets: int | None = Field(
+        default=None, ge=1, le=6, description="padded grid lengths at most, each compiled once"
+    )
+
+
+class TrainingSettings(Section):
+    """How it is trained."""
+
+    epochs: int | None = Field(
+        default=None, ge=0, description="passes over the training part; chosen from the data if not given"
+    )
+    batch_size: int = Field(default=100, ge=1, description="series a step")
+    learning_rate: float = Field(default=5e-3, gt=0, description="at its highest")
+    schedule: Literal["cosine", "constant"] = Field(
+        default="cosine", description="of the learning rate, after its warm-up"
+    )
+    lr_warmup: int = Field(default=100, ge=0, description="steps over which the learning rate rises")
+    weight_decay: float = Field(default=1e-4, ge=0, description="AdamW's; 0 is Adam")
+    clip: float = Field(default=1.0, gt=0, description="largest norm of a gradient")
+    patience: int = Field(default=25, ge=1, description="epochs without a better validation score before it stops")
+    valid_share: float = Field(
+        default=0.1, gt=0, lt=1, description="part of the table held out when no validation table is given"
+    )
+    valid_paths: int = Field(default=16, ge=1, description="paths a series for the validation score")
+    max_skipped: int = Field(default=50, ge=1, description="steps in a row with no finite gradient before the run ends")
+    checkpoint_every: int = Field(
+        default=200, ge=1, description="steps between checkpoints; one is also written each epoch"
+    )
+    seed: int = Field(default=0, ge=0, description="same seed, same result")
+
+
+class Settings(Section):
+    """All settings, by section; `with_values` finds a key in whichever section has it."""
+
+    model: ModelSettings = ModelSettings()
+    objective: ObjectiveSettings = ObjectiveSettings()
+    data: DataSettings = DataSettings()
+    training: TrainingSettings = TrainingSettings()
+
+    def with_values(self, values: dict[str, Any]) -> "Settings":
+        """These settings with flat `values` (no section named) in place of their own."""
+        sections = self.model_dump()
+        for key, value in values.items():
+            sections[section_of(key)][key] = value
+        return validated(sections)
+
+
+def section_of(key: str) -> str:
+    """The section that has this key."""
+    for name, field in Settings.model_fields.items():
+        if key in field.annotation.model_fields:  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+            return name
+    raise SettingsError(f"there is no setting {key!r}; the settings are {', '.join(all_keys())}")
+
+
+def all_keys() -> list[str]:
+    return [key for section in Settings().model_dump().values() for key in section]
+
+
+def validated(sections: dict[str, Any]) -> Settings:
+    """Checked settings; the first thing wrong becomes one sentence."""
+    try:
+        return Settings.model_validate(sections)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, came = ".".join(str(part) for part in first["loc"]), first.get("input")
+        raise SettingsError(f"setting {where} is {came!r}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+
+
+def parse_assignments(texts: list[str]) -> dict[str, Any]:
+    """{'epochs': 12} of ['epochs=12']; a value is JSON if it can be read as such, else text."""
+    values = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise SettingsError(f"--set wants KEY=VALUE, e.g. epochs=12, but got {text!r}")
+        try:
+            values[key.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            values[key.strip()] = value.strip()
+    return values
+
+
+def preset_names() -> list[str]:
+    folder = resources.files("vsdn") / "presets"
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """The flat values of a preset that ships with the library."""
+    if name not in preset_names():
+        raise SettingsError(f"there is no preset {name!r}; the presets are {', '.join(preset_names())}")
+    return tomllib.loads((resources.files("vsdn") / "presets" / f"{name}.toml").read_text("utf-8"))
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The flat values of a TOML or JSON file; sections, as in config.json, are taken apart."""
+    try:
+        text = path.read_text("utf-8")
+        tree = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise SettingsError(f"cannot read the settings file {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingsError(f"{path} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
+    tree = tree.get("settings", tree)
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat.update(value if isinstance(value, dict) else {key: value})
+    return flat

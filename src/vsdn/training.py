@@ -1,0 +1,194 @@
+"""One loop for every model and objective: state in, state out; logging and stopping are the caller's `for`."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vsdn import metrics, objectives
+from vsdn.batches import Batch, Batches
+from vsdn.grids import Grid
+from vsdn.models import AbstractModel
+from vsdn.settings import ObjectiveSettings, Settings, TrainingSettings
+
+
+class TrainState(NamedTuple):
+    """All that a run needs to go on as if it had never stopped; noise and data order follow from seed and step."""
+
+    params: Any  # the model's arrays
+    opt_state: Any
+    step: Int[Array, ""]  # batches seen
+    epoch: Int[Array, ""]  # epochs finished, validation included
+    loss_sum: Float[Array, ""]  # over the finite steps of this epoch
+    finite: Int[Array, ""]  # how many they are
+    skipped: Int[Array, ""]  # steps without a finite loss and gradient, in all
+    skipped_in_row: Int[Array, ""]
+    best_params: Any
+    best_score: Float[Array, ""]
+    best_epoch: Int[Array, ""]
+
+
+class Epoch(NamedTuple):
+    """What one epoch came to; scores are nats an observed value, in the model's units."""
+
+    epoch: int
+    step: int
+    loss: float  # minus the bound, on the training part
+    valid_nll: float  # of each row foretold from the rows before it, on the validation part
+    best_nll: float
+    best_epoch: int
+    skipped: int
+
+
+def make_optimiser(settings: TrainingSettings, num_steps: int) -> optax.GradientTransformation:
+    """AdamW with clipping; the learning rate warms up, then falls along a cosine or stays."""
+    warmup = min(settings.lr_warmup, num_steps // 4)
+    peak = settings.learning_rate
+    if settings.schedule == "cosine":
+        rest = optax.cosine_decay_schedule(peak, max(num_steps - warmup, 1), alpha=1e-3)
+    else:
+        rest = optax.constant_schedule(peak)
+    rate = optax.join_schedules([optax.linear_schedule(0.0, peak, warmup + 1), rest], [warmup])
+    return optax.chain(optax.clip_by_global_norm(settings.clip), optax.adamw(rate, weight_decay=settings.weight_decay))
+
+
+def init(model: AbstractModel, optimiser: optax.GradientTransformation) -> TrainState:
+    """The state before the first step."""
+    params = eqx.filter(model, eqx.is_inexact_array)
+    zero, count = jnp.zeros(()), jnp.zeros((), jnp.int32)
+    return TrainState(
+        params, optimiser.init(params), count, count, zero, count, count, count, params, jnp.asarray(jnp.inf), count
+    )
+
+
+def first_state(model: AbstractModel, batches: Batches, settings: Settings) -> TrainState:
+    """The state with which `train` begins a run of these settings."""
+    steps = len(batches.epoch()) * (settings.training.epochs or 0)
+    return init(model, make_optimiser(settings.training, steps))
+
+
+def bound(
+    model: AbstractModel, grid: Grid, beta: Float[Array, ""], *, settings: ObjectiveSettings, key: PRNGKeyArray
+) -> Float[Array, ""]:
+    """The bound of one series that the settings ask for."""
+    evidence = model.evidence(grid, num_samples=settings.num_paths, key=key)
+    if settings.objective == "vae":
+        return objectives.vae(evidence, beta)
+    return objectives.mixed(evidence, settings.alpha, beta)
+
+
+def mean_loss(
+    model: AbstractModel, batch: Batch, beta: Float[Array, ""], *, settings: ObjectiveSettings, key: PRNGKeyArray
+) -> Float[Array, ""]:
+    """Minus the bound, an observed value of the batch."""
+    keys = jr.split(key, batch.weight.shape[0])
+    bounds = jax.vmap(lambda grid, key: bound(model, grid, beta, settings=settings, key=key))(batch.grid, keys)
+    seen = jnp.sum(batch.grid.mask, axis=(1, 2), dtype=bounds.dtype)
+    return -jnp.sum(bounds * batch.weight) / jnp.sum(seen * batch.weight)
+
+
+def make_update(
+    static: Any, optimiser: optax.GradientTransformation, settings: Settings, num_batches: int
+) -> Callable[[TrainState, Batch], TrainState]:
+    """One step: a finite loss and gradient move the weights, any other is skipped and counted."""
+    objective = settings.objective
+    warmup_steps = max(objective.kl_warmup * num_batches, 1)
+
+    @jax.jit
+    def update(state: TrainState, batch: Batch) -> TrainState:
+        key = jr.fold_in(jr.key(settings.training.seed), state.step)
+        beta = objective.beta * jnp.minimum((state.step + 1) / warmup_steps, 1.0)
+        loss_of = lambda params: mean_loss(eqx.combine(params, static), batch, beta, settings=objective, key=key)
+        loss, grads = jax.value_and_grad(loss_of)(state.params)
+        good = jnp.isfinite(loss) & jnp.isfinite(optax.global_norm(grads))
+        updates, opt_state = optimiser.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(good, new, old))
+        return state._replace(
+            params=keep(params, state.params),
+            opt_state=keep(opt_state, state.opt_state),
+            step=state.step + 1,
+            loss_sum=state.loss_sum + jnp.where(good, loss, 0.0),
+            finite=state.finite + good,
+            skipped=state.skipped + ~good,
+            skipped_in_row=jnp.where(good, 0, state.skipped_in_row + 1),
+        )
+
+    return update
+
+
+def make_score(static: Any, settings: TrainingSettings) -> Callable[[Any, Batches], float]:
+    """The validation score of some weights: NLL of each scored value, foretold from the rows before it."""
+
+    @jax.jit
+    def score_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
+        model = eqx.combine(params, static)
+
+        def one(grid: Grid, key: PRNGKeyArray) -> Array:
+            mixture = model.predict(grid, num_samples=settings.valid_paths, key=key)
+            return metrics.log_prob(model.likelihood, mixture, grid.values[grid.rows])
+
+        keys = jr.split(jr.key(settings.seed), batch.weight.shape[0])
+        log_prob = jax.vmap(one)(batch.grid, keys)
+        seen = jax.vmap(lambda grid: grid.mask[grid.rows])(batch.grid) & batch.scored[..., None]
+        seen = seen & (batch.weight > 0)[:, None, None]
+        return -jnp.sum(jnp.where(seen, log_prob, 0.0)), jnp.sum(seen)
+
+    def score(params: Any, batches: Batches) -> float:
+        sums = [score_batch(params, batch) for batch in batches]
+        total = sum(float(nll) for nll, _ in sums) / max(sum(int(count) for _, count in sums), 1)
+        return total if np.isfinite(total) else float("inf")
+
+    return score
+
+
+def why_ended(state: TrainState, settings: TrainingSettings) -> str | None:
+    """Why a run with this state is over; None while it is not."""
+    if int(state.skipped_in_row) >= settings.max_skipped:
+        return f"{int(state.skipped_in_row)} steps in a row had no finite gradient"
+    if int(state.epoch) >= (settings.epochs or 0):
+        return "all epochs done"
+    if int(state.epoch) - int(state.best_epoch) >= settings.patience:
+        return f"no better validation score for {settings.patience} epochs"
+    return None
+
+
+def train(
+    model: AbstractModel, batches: Batches, valid: Batches, settings: Settings, state: TrainState
+) -> Iterator[tuple[TrainState, Epoch | None]]:
+    """The state after every step, and once more after every epoch together with what it came to."""
+    training, num_batches = settings.training, len(batches.epoch())
+    optimiser = make_optimiser(training, num_batches * (training.epochs or 0))
+    static = eqx.partition(model, eqx.is_inexact_array)[1]
+    update, score = make_update(static, optimiser, settings, num_batches), make_score(static, training)
+    while why_ended(state, training) is None:
+        epoch, place = divmod(int(state.step), num_batches)
+        if epoch == int(state.epoch):
+            order = batches.epoch(np.random.default_rng([training.seed, epoch]))
+            for series in order[place:]:
+                state = update(state, batches.load(series))
+                yield state, None
+                if int(state.skipped_in_row) >= training.max_skipped:
+                    return
+        state, record = _finish_epoch(state, score(state.params, valid))
+        yield state, record
+
+
+def _finish_epoch(state: TrainState, nll: float) -> tuple[TrainState, Epoch]:
+    """The state with its best weights kept, its epoch counted, and the record of it."""
+    epoch = int(state.epoch) + 1
+    loss = float(state.loss_sum) / max(int(state.finite), 1)
+    if nll < float(state.best_score):
+        best = {"best_params": state.params, "best_score": jnp.asarray(nll, state.best_score.dtype)}
+        state = state._replace(**best, best_epoch=jnp.asarray(epoch, jnp.int32))
+    zero, count = jnp.zeros_like(state.loss_sum), jnp.zeros((), jnp.int32)
+    state = state._replace(epoch=jnp.asarray(epoch, jnp.int32), loss_sum=zero, finite=count)
+    best_nll, best_epoch = float(state.best_score), int(state.best_epoch)
+    return state, Epoch(epoch, int(state.step), loss, nll, best_nll, best_epoch, int(state.skipped))

@@ -1,0 +1,73 @@
+"""Closed forms to test against. This file imports nothing of ours."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+
+
+class Mixture(NamedTuple):
+    """A one-dimensional mixture of Gaussians with one scale."""
+
+    log_weights: np.ndarray  # (component,)
+    centres: np.ndarray  # (component,)
+    scale: float
+
+    @property
+    def weights(self) -> np.ndarray:
+        return np.exp(self.log_weights)
+
+    def mean(self) -> float:
+        return float(self.weights @ self.centres)
+
+    def std(self) -> float:
+        return float(np.sqrt(self.scale**2 + self.weights @ (self.centres - self.mean()) ** 2))
+
+    def log_prob(self, value: float) -> float:
+        return float(np.logaddexp.reduce(self.log_weights + norm.logpdf(value, self.centres, self.scale)))
+
+    def cdf(self, value: float) -> float:
+        return float(self.weights @ norm.cdf(value, self.centres, self.scale))
+
+    def crps(self, value: float) -> float:
+        """E|X − y| − ½ E|X − X′|, over all pairs of components."""
+        pairs = mean_abs(self.centres[:, None] - self.centres, np.sqrt(2) * self.scale)
+        return float(
+            self.weights @ mean_abs(self.centres - value, self.scale) - self.weights @ pairs @ self.weights / 2
+        )
+
+
+def mean_abs(mean: np.ndarray, std: float) -> np.ndarray:
+    """E|N(mean, std²)|."""
+    return mean * (1 - 2 * norm.cdf(-mean / std)) + 2 * std * norm.pdf(mean / std)
+
+
+def double_ou_moments(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean (step, channel), variance (step,) of either channel and their covariance (step,), r being random."""
+    decay = 0.95**step
+    noise = 0.05 * 0.01 * (1 - decay**2) / (1 - 0.95**2)
+    return (1 - decay)[:, None] * np.array([1.0, -1.0]), (1 - decay) ** 2 / 12 + noise, 0.99 * noise
+
+
+def double_ou_predictive(
+    steps: np.ndarray, values: np.ndarray, mask: np.ndarray, target: int, channel: int, grid_size: int
+) -> Mixture:
+    """The law of one channel at step `target`, given the rows of one series.
+
+    By the dense joint Gaussian of the whole path given r (x = S (0.05 r + noise), S inverts x_n − 0.95 x_{n−1}),
+    conditioned on what was seen, for each r of a midpoint grid.
+    """
+    solve = np.linalg.inv(np.eye(target) - 0.95 * np.eye(target, k=-1))  # steps 1 … target, from x(0) = 0
+    pull, spread = 0.05 * solve.sum(axis=1), 0.05 * 0.01 * solve @ solve.T
+    row, seen_channel = np.nonzero(mask & (steps > 0)[:, None])
+    step = np.append(steps[row], target) - 1
+    channels = np.append(seen_channel, channel)
+    cov = spread[np.ix_(step, step)] * np.where(channels[:, None] == channels, 1.0, 0.99)
+    middle = (np.arange(grid_size) + 0.5) / grid_size - 0.5
+    level = np.stack(np.meshgrid(1 + middle, -1 + middle), axis=-1).reshape(-1, 2)
+    mean = level[:, channels] * pull[step]  # (component, seen and target)
+    gap = values[row, seen_channel] - mean[:, :-1]
+    gain = np.linalg.solve(cov[:-1, :-1], cov[:-1, -1])
+    log_lik = -0.5 * np.sum(gap * np.linalg.solve(cov[:-1, :-1], gap.T).T, axis=1)
+    scale = float(np.sqrt(cov[-1, -1] - gain @ cov[:-1, -1]))
+    return Mixture(log_lik - np.logaddexp.reduce(log_lik), mean[:, -1] + gap @ gain, scale)
