@@ -71,3 +71,39 @@ def double_ou_predictive(
     log_lik = -0.5 * np.sum(gap * np.linalg.solve(cov[:-1, :-1], gap.T).T, axis=1)
     scale = float(np.sqrt(cov[-1, -1] - gain @ cov[:-1, -1]))
     return Mixture(log_lik - np.logaddexp.reduce(log_lik), mean[:, -1] + gap @ gain, scale)
+
+
+class LinearGaussian(NamedTuple):
+    """x_{k+1} = x_k + (A x_k + b_k) δ_k + R_k √δ_k ε, seen as y = C x + σ v here and there."""
+
+    dt: np.ndarray  # (step,)
+    rates: np.ndarray  # A (latent, latent)
+    push: np.ndarray  # b (step, latent)
+    diffusion: np.ndarray  # R (step, latent)
+    x0: np.ndarray
+    readout: np.ndarray  # C (channel, latent)
+    noise: float  # σ
+    seen: np.ndarray  # bool (point, channel)
+
+    def states(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (point, latent) and covariance (point, latent, point, latent) of the whole path, dense."""
+        steps, size = self.push.shape
+        means, loads = [self.x0], [np.zeros((size, steps, size))]
+        for k in range(steps):
+            move = np.eye(size) + self.rates * self.dt[k]
+            means.append(move @ means[-1] + self.push[k] * self.dt[k])
+            load = np.einsum("ij,jkl->ikl", move, loads[-1])
+            load[:, k, :] += np.diag(self.diffusion[k] * np.sqrt(self.dt[k]))
+            loads.append(load)
+        loading = np.stack(loads)
+        return np.stack(means), np.einsum("pikl,qjkl->piqj", loading, loading)
+
+    def log_lik(self, y: np.ndarray) -> float:
+        """The exact log-density of what was seen of y (point, channel)."""
+        mean, cov = self.states()
+        at, channel = np.nonzero(self.seen)
+        rows = self.readout[channel]
+        centre = np.einsum("ni,ni->n", rows, mean[at])
+        spread = np.einsum("ni,nimj,mj->nm", rows, cov[at][:, :, at], rows) + self.noise**2 * np.eye(len(at))
+        residual = y[at, channel] - centre
+        return float(-0.5 * (residual @ np.linalg.solve(spread, residual) + np.linalg.slogdet(2 * np.pi * spread)[1]))

@@ -8,7 +8,7 @@ import jax
 
 def use_compilation_cache() -> None:
     """Nothing; JAX keeps what it compiles under the user's cache folder, unless a place is set already."""
-    if jax.config.read("jax_compilation_cache_dir") is not None:
+    if jax.config.jax_compilation_cache_dir is not None:  # pyright: ignore[reportAttributeAccessIssue]
         return
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", str(root / "vsdn" / "xla"))

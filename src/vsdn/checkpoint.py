@@ -3,36 +3,46 @@
 import contextlib
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_safetensors
 
-from vsdn.data import Scaler
+from vsdn.data import Scaler, TimeAxis
 from vsdn.errors import RunError
-from vsdn.files import read_json, write_bytes, write_json
-from vsdn.settings import Settings, validated
+from vsdn.files import fault_of_folder, read_json, write_bytes, write_json
+from vsdn.settings import Section, Settings, first_fault
 from vsdn.training import Epoch, TrainState
 
 SCHEMA = 1
 
 
-class Config(NamedTuple):
+class Source(Section):
+    """Where the tables came from (None: memory), how they were read, and their fingerprint."""
+
+    data: str | None
+    valid: str | None
+    columns: dict[Literal["id", "time", "variable", "value"], str | None]
+    fingerprint: str
+
+
+class Config(Section):
     """What `config.json` holds beside the versions."""
 
     settings: Settings  # every setting, none left open
     variables: tuple[str, ...]
-    axis: dict[str, Any]  # of TimeAxis
-    source: dict[str, Any]  # where the training table came from, and its fingerprint
+    axis: TimeAxis
+    source: Source
 
 
 @contextlib.contextmanager
@@ -41,16 +51,19 @@ def creating(folder: Path, config: Config, scaler: Scaler, *, version: str, over
     check_free(folder, overwrite)
     folder = folder.resolve()
     beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
-    fields = config._asdict() | {"settings": config.settings.model_dump(mode="json")}
+    aside = beside.with_suffix(".old.part")
     try:
         (beside / "checkpoint").mkdir(parents=True)
         write_json(beside / "scaler.json", scaler.to_json())
-        write_json(beside / "config.json", {"schema": SCHEMA, "vsdn": version, **fields})
+        write_json(beside / "config.json", {"schema": SCHEMA, "vsdn": version, **config.model_dump(mode="json")})
         yield beside
         if overwrite and folder.exists():
-            shutil.rmtree(folder)
+            os.replace(folder, aside)  # never half of a run in its place
         os.replace(beside, folder)
+        shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
+        if aside.exists() and not folder.exists():
+            os.replace(aside, folder)
         raise RunError(f"cannot make the run folder {folder}: {error.strerror}") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -68,11 +81,15 @@ def check_free(folder: Path, overwrite: bool = False) -> None:
     nearest = folder.absolute().parent
     while not nearest.exists():
         nearest = nearest.parent
-    try:
-        with tempfile.TemporaryFile(dir=nearest) as file:  # asking for rights is not enough: a disk can be read-only
-            file.write(b"vsdn")
-    except OSError as error:
-        raise RunError(f"cannot make the run folder {folder}: {error.strerror}") from None
+    if fault := fault_of_folder(nearest):
+        raise RunError(f"cannot make the run folder {folder}: {fault}")
+
+
+def remove_parts(folder: Path) -> None:
+    """Nothing; files that a kill left half written are gone from the run."""
+    for part in (*folder.glob(".*.part"), *folder.glob("checkpoint/.*.part")):
+        with contextlib.suppress(OSError):  # only untidy
+            part.unlink()
 
 
 def checkpoint_path(folder: Path) -> Path:
@@ -90,17 +107,28 @@ def read_config(folder: Path) -> Config:
     if fields["schema"] != SCHEMA:
         raise RunError(f"{path} has schema {fields['schema']}, but this version of vsdn reads schema {SCHEMA}")
     try:
-        variables, axis, source = tuple(fields["variables"]), dict(fields["axis"]), dict(fields["source"])
-        return Config(validated(fields["settings"]), variables, axis, source)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{path} is damaged: {error}") from None
+        return Config.model_validate({name: value for name, value in fields.items() if name not in ("schema", "vsdn")})
+    except ValidationError as error:
+        raise RunError(f"{path} is damaged: {first_fault(error)}") from None
 
 
-def read_scaler(folder: Path) -> Scaler:
+def read_scaler(folder: Path, config: Config) -> Scaler:
+    """The scaler of a run; one that cannot scale, or is another run's, is refused."""
+    path, num_variables = folder / "scaler.json", len(config.variables)
     try:
-        return Scaler.from_json(read_json(folder / "scaler.json"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{folder / 'scaler.json'} is damaged: {error}") from None
+        scaler = Scaler.from_json(read_json(path))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, RunError):
+            raise
+        raise RunError(f"{path} is damaged: mean, std and time_scale were expected") from None
+    if scaler.mean.shape != (num_variables,) or scaler.std.shape != (num_variables,):
+        raise RunError(f"{path} is damaged: a mean and a std for each of the {num_variables} variables were expected")
+    scales = np.append(scaler.std, scaler.time_scale)
+    if not (np.isfinite(scaler.mean).all() and np.isfinite(scales).all() and (scales > 0).all()):
+        raise RunError(f"{path} is damaged: finite numbers were expected, and every std and time_scale above 0")
+    if scaler.time_scale != config.settings.data.time_scale:
+        raise RunError(f"{path} has another time_scale than config.json")
+    return scaler
 
 
 def save_state(folder: Path, state: TrainState) -> None:
@@ -123,17 +151,31 @@ def read_weights(folder: Path, like: Any) -> Any:
 
 def write_metrics(folder: Path, records: list[Epoch]) -> None:
     """Nothing; `metrics.jsonl` has one line an epoch."""
-    lines = "".join(json.dumps(record._asdict()) + "\n" for record in records)
+    lines = "".join(json.dumps(_finite(record._asdict())) + "\n" for record in records)
     write_bytes(folder / "metrics.jsonl", lines.encode())
+
+
+def _finite(record: dict[str, float]) -> dict[str, float | None]:
+    """With null for infinity, which JSON has no word for."""
+    return {name: value if math.isfinite(value) else None for name, value in record.items()}
 
 
 def read_metrics(folder: Path) -> list[Epoch]:
     """The epochs so far; none if there is no file yet."""
     path = folder / "metrics.jsonl"
     try:
-        return [Epoch(**json.loads(line)) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
-    except (TypeError, ValueError):
+        return [_epoch(json.loads(line)) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from None
+    except (TypeError, ValueError, AttributeError, RecursionError):
         raise RunError(f"{path} is damaged: a line is not the record of an epoch") from None
+
+
+def _epoch(fields: dict[str, Any]) -> Epoch:
+    if not all(isinstance(value, int | float | None) for value in fields.values()):
+        raise TypeError("an epoch is made of numbers")
+    values: dict[str, Any] = {name: math.inf if value is None else value for name, value in fields.items()}
+    return Epoch(**values)
 
 
 def _named_leaves(tree: Any) -> dict[str, Any]:
@@ -172,6 +214,6 @@ def read_tree(path: Path, like: Any) -> Any:
         raise RunError(f"{path} is damaged: its contents do not match their checksum")
     wanted = _named_leaves(like)
     if {name: leaf.shape for name, leaf in wanted.items()} != {name: leaf.shape for name, leaf in arrays.items()}:
-        raise RunError(f"{path} holds other arrays than the model of {path.parent / 'config.json'} has")
+        raise RunError(f"{path} holds other arrays than the model that config.json describes")
     leaves = [jnp.asarray(arrays[name], dtype=leaf.dtype) for name, leaf in wanted.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)

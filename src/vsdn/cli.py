@@ -1,6 +1,8 @@
 """The command line: a thin door to the Python functions."""
 
+import contextlib
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -14,11 +16,12 @@ import vsdn
 from vsdn import demonstration
 from vsdn.datasets import DATASETS
 from vsdn.errors import SettingsError, VsdnError
-from vsdn.files import write_bytes
+from vsdn.files import check_writable, write_bytes
 from vsdn.fitted import DRAWS, QUANTILES, Fitted
-from vsdn.frames import Columns, csv_bytes, table_frame, write_frame
+from vsdn.frames import Columns, check_suffix, csv_bytes, table_frame, write_frame
 from vsdn.models import MODELS
-from vsdn.settings import parse_assignments, preset_names, read_config
+from vsdn.plots import SUFFIXES
+from vsdn.settings import LAST_SEED, MOST_PATHS, parse_assignments, preset_names, read_config
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=vsdn.__doc__
@@ -29,40 +32,58 @@ app.add_typer(datasets_app, name="datasets")
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by vsdn fit.")]
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet table: id, time, a column a variable.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Draws = Annotated[int, typer.Option(min=1, help="Latent paths a series: more are more exact, and slower.")]
-Seed = Annotated[int, typer.Option(min=0, help="Same seed, same answer.")]
+Draws = Annotated[
+    int, typer.Option(min=1, max=MOST_PATHS, help="Latent paths a series: more are more exact, and slower.")
+]
+Seed = Annotated[int, typer.Option(min=0, max=LAST_SEED, help="Same seed, same answer.")]
 IdColumn = Annotated[str | None, typer.Option(help="Name of the id column, if it is not 'id'.")]
 TimeColumn = Annotated[str | None, typer.Option(help="Name of the time column, if it is not 'time'.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no remarks.")]
+
+
+NO_MEMORY = "there is not enough memory for this: try fewer draws or times, or a smaller batch_size"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The exit code: 0; 2 and one line on bad input; 130 when interrupted."""
     try:
         result = typer.main.get_command(app).main(arguments, prog_name="vsdn", standalone_mode=False)
+        sys.stdout.flush()  # a full disk is found here, not after the exit code is settled
         return result if isinstance(result, int) else 0
     except VsdnError as error:
         return _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader has seen enough, as in `vsdn forecast ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit):  # the reader has seen enough, as in `| head`; typer makes it an exit
+        _give_up_stdout()
         return 0
     except MemoryError:
-        return _fail("there is not enough memory for this: try fewer draws or times, or a smaller batch_size")
+        return _fail(NO_MEMORY)
     except OSError as error:
-        return _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+        _give_up_stdout()
+        return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
     except Exception as error:
+        if "RESOURCE_EXHAUSTED" in str(error):  # JAX's MemoryError
+            return _fail(NO_MEMORY)
         said = getattr(error, "format_message", None)  # typer has its own copy of click, whose errors it keeps inside
         if said is None:
             raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(said(), file=sys.stderr)
+            return 2
         return _fail(said())
 
 
 def _fail(message: str) -> int:
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     return 2
+
+
+def _give_up_stdout() -> None:
+    """Nothing; what is still to be printed goes nowhere, so that Python does not fail over it while it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _remark(notes: tuple[str, ...], quiet: bool = False) -> None:
@@ -73,7 +94,8 @@ def _remark(notes: tuple[str, ...], quiet: bool = False) -> None:
 def _show(rows: dict[str, Any], as_json: bool) -> None:
     """Prints names and values, for a person or a program."""
     if as_json:
-        print(json.dumps(rows))
+        finite = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in rows.items()}
+        print(json.dumps(finite))  # JSON has no word for infinity
         return
     table = RichTable(show_header=False, box=None, pad_edge=False)
     for name, value in rows.items():
@@ -105,7 +127,9 @@ def fit(
     preset: Annotated[str | None, typer.Option(help=f"Settings that ship: {', '.join(preset_names())}.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML or JSON file.")] = None,
     set: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="One setting, e.g. epochs=12.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Same seed, same weights. [default: 0]")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=LAST_SEED, help="Same seed, same weights. [default: 0]")
+    ] = None,
     id: IdColumn = None,
     time: TimeColumn = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")] = False,
@@ -178,6 +202,7 @@ def forecast(
 
     Example: vsdn forecast run patients.csv --times 3.0,3.5 --out forecast.csv
     """
+    _check_outputs(out, plot)
     fitted, columns = vsdn.load(run), Columns(id, time)
     moments = None if times is None else [text.strip() for text in times.split(",")]
     table = fitted.read(data, columns)
@@ -201,6 +226,17 @@ def forecast(
         sys.stdout.buffer.write(csv_bytes(frame))
     if out is not None:
         write_frame(frame, out)
+
+
+def _check_outputs(out: Path | None, plot: Path | None) -> None:
+    """Refuses a file that cannot be written, before the work is done and before the other one is there."""
+    if out is not None:
+        check_suffix(out)
+    if plot is not None and plot.suffix.lower() not in SUFFIXES:
+        raise SettingsError(f"--plot wants a {', '.join(SUFFIXES)} file, but got {plot}")
+    for path in (out, plot):
+        if path is not None:
+            check_writable(path)
 
 
 def _numbers(text: str, option: str) -> list[float]:
@@ -245,7 +281,7 @@ def info(run: Run, as_json: Json = False) -> None:
     rows = _info(fitted, run)
     settings = fitted.settings.model_dump(mode="json")
     flat = settings if as_json else {key: value for section in settings.values() for key, value in section.items()}
-    _show(rows | ({"settings": flat} if as_json else flat), as_json)
+    _show(rows | ({"settings": flat} if as_json else flat | rows), as_json)  # "3 of 5" epochs, not 5
 
 
 def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
@@ -278,7 +314,7 @@ def make_dataset(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(DATASETS)}.")],
     out: Annotated[Path, typer.Option(help="A .csv or .parquet file.")],
     series: Annotated[int, typer.Option(min=1, help="How many series.")] = 10_000,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same data.")] = 432,
+    seed: Annotated[int, typer.Option(min=0, max=LAST_SEED, help="Same seed, same data.")] = 432,
     legacy: Annotated[bool, typer.Option("--legacy", help="The published draw, and its layout in CSV.")] = False,
     part: Annotated[str, typer.Option(help="all, train, valid or test.")] = "all",
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -47,6 +48,26 @@ def is_special(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)) or path.is_relative_to("/dev")
+
+
+def check_writable(path: Path) -> None:
+    """Nothing, or an error before any work is done: `path` cannot be written."""
+    if is_special(path):
+        return
+    if path.is_dir():
+        raise RunError(f"cannot write {path}: it is a folder")
+    if fault := fault_of_folder(path.resolve().parent):
+        raise RunError(f"cannot write {path}: {fault}")
+
+
+def fault_of_folder(folder: Path) -> str | None:
+    """Why no file can be made in a folder, or None; asking for rights is not enough: a disk can be read-only."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"vsdn")
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -14,11 +14,11 @@ from vsdn import checkpoint, evaluation, inference
 from vsdn.caching import use_compilation_cache
 from vsdn.checkpoint import Config
 from vsdn.data import Scaler, Table, TimeAxis
-from vsdn.errors import DataError, RunError, SettingsError
+from vsdn.errors import DataError, SettingsError
 from vsdn.frames import Columns, parse_times, read_queries, read_table, time_column, to_frame
 from vsdn.grids import Marching
 from vsdn.models import MODELS, AbstractModel
-from vsdn.planning import make_marching
+from vsdn.planning import check_steps, make_marching
 from vsdn.plots import BANDS, Fan, fan_chart
 from vsdn.settings import Settings
 from vsdn.training import Epoch
@@ -26,6 +26,7 @@ from vsdn.version import __version__
 
 QUANTILES = (0.05, 0.5, 0.95)
 DRAWS = 128
+MOST_QUERIES = 10**8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,7 +46,7 @@ class Fitted:
 
     @property
     def axis(self) -> TimeAxis:
-        return TimeAxis(**self.config.axis)
+        return self.config.axis
 
     @property
     def marching(self) -> Marching:
@@ -77,6 +78,7 @@ class Fitted:
         _check_levels(quantiles)
         table = self.read(data, columns)
         series, moments = self._queries(table, times, every, until, at, columns)
+        check_steps(table, self.marching, series, moments)
         answer = inference.forecast(
             self.model,
             self.frame,
@@ -105,7 +107,12 @@ class Fitted:
         interpolation: a random `share` of the rows is hidden, each foretold from the visible rows before it.
         """
         table = self.read(data, columns)
+        check_steps(table, self.marching)
         from_start = self.marching.start is not None
+        if next is not None and after is None:
+            raise SettingsError("next goes with after: so many rows are scored after that time")
+        if task == "interpolation" and after is not None:
+            raise SettingsError("after and next go with the task prediction, not with interpolation")
         if task == "prediction":
             moment = None if after is None else float(parse_times([after], self.axis)[0])
             asked = evaluation.prediction(table, after=moment, num_rows=next, from_start=from_start)
@@ -144,6 +151,7 @@ class Fitted:
         series, last = series[last < end], last[last < end]
         times = np.linspace(last, end, 80, axis=1)[:, 1:]
         request = inference.Request(visible, np.repeat(series, times.shape[1]), times.ravel())
+        check_steps(table, self.marching, request.series, request.times)
         answer = inference.forecast(self.model, self.frame, request, levels=BANDS, num_samples=draws, seed=seed)
         mean, bands = (part.reshape(*times.shape, *part.shape[1:]) for part in (answer.mean, answer.quantiles))
         fan_chart(
@@ -172,6 +180,8 @@ class Fitted:
         """Series numbers and times of what is asked."""
         if sum(choice is not None for choice in (times, every, at)) != 1:
             raise SettingsError("say when: times, or every with until, or at (a table of id and time)")
+        if until is not None and every is None:
+            raise SettingsError("until goes with every, and with neither times nor at")
         if at is not None:
             ids, moments = read_queries(at, axis=self.axis, columns=columns)
             return _find_series(table, ids, len(moments)), moments
@@ -181,10 +191,13 @@ class Fitted:
         if until is None or every is None or not every > 0:
             raise SettingsError("every wants a step above 0, and until a time to go to")
         last = table.times[table.starts[1:] - 1]
-        counts = np.floor((parse_times([until], self.axis)[0] - last) / every + 1e-9).astype(int)
+        with np.errstate(over="ignore"):
+            counts = np.maximum(np.floor((parse_times([until], self.axis)[0] - last) / every + 1e-9), 0)
         if counts.max() < 1:
             raise DataError(f"until {until} leaves no step of {every} after the last observation of any series")
-        counts = np.maximum(counts, 0)
+        if counts.sum() > MOST_QUERIES:
+            raise SettingsError(f"every {every} until {until} asks for more than {MOST_QUERIES:,} times in all")
+        counts = counts.astype(int)
         series = np.repeat(np.arange(table.num_series), counts)
         place = np.arange(len(series)) - np.repeat(np.cumsum(counts) - counts, counts)
         return series, last[series] + every * (place + 1)
@@ -236,15 +249,16 @@ def load(folder: str | Path) -> Fitted:
     """The fitted model of a run folder, with the best weights so far."""
     use_compilation_cache()
     folder = Path(folder)
-    config, scaler = checkpoint.read_config(folder), checkpoint.read_scaler(folder)
-    if len(scaler.mean) != len(config.variables):
-        raise RunError(f"{folder / 'scaler.json'} is for {len(scaler.mean)} variables, the model has other ones")
-    axis = TimeAxis(**config.axis)
-    make = MODELS[config.settings.model.model]
-    clock_size = 2 * len(make_marching(config.settings.data, axis).periods)
-    like = eqx.filter_eval_shape(
-        make, len(config.variables), clock_size, config.settings.model, key=jr.key(config.settings.training.seed)
-    )
+    config = checkpoint.read_config(folder)
+    scaler = checkpoint.read_scaler(folder, config)
+    like = model_shapes(config.settings, len(config.variables), config.axis)
     shapes, static = eqx.partition(like, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     params = checkpoint.read_weights(folder, shapes)
     return Fitted(eqx.combine(params, static), config, scaler, tuple(checkpoint.read_metrics(folder)))
+
+
+def model_shapes(settings: Settings, num_variables: int, axis: TimeAxis) -> AbstractModel:
+    """The model that the settings name, with the shape of each array in the place of the array."""
+    clock_size = 2 * len(make_marching(settings.data, axis).periods)
+    make, key = MODELS[settings.model.model], jr.key(settings.training.seed)
+    return eqx.filter_eval_shape(make, num_variables, clock_size, settings.model, key=key)

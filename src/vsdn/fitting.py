@@ -1,19 +1,21 @@
 """A table becomes a fitted model: fit, and resume what was stopped."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.random as jr
 
 from vsdn import checkpoint, training
 from vsdn.caching import use_compilation_cache
-from vsdn.checkpoint import Config
+from vsdn.checkpoint import Config, Source
 from vsdn.data import Table
-from vsdn.errors import RunError
-from vsdn.fitted import Fitted
+from vsdn.errors import RunError, SettingsError
+from vsdn.fitted import Fitted, model_shapes
 from vsdn.frames import Columns, read_table
 from vsdn.models import MODELS, AbstractModel
 from vsdn.planning import Plan, make_marching, make_plan
@@ -50,8 +52,8 @@ def fit(
     table = read_table(data, columns=columns, unit=chosen.data.time_unit)
     valid_table = _read_valid(valid, table, columns)
     plan = make_plan(table, valid_table, chosen)
-    source = _source(data, valid, columns) | {"fingerprint": _fingerprint(table, valid_table)}
-    config = Config(plan.settings, table.variables, dataclasses.asdict(table.axis), source)
+    source = _source(data, valid, columns, _fingerprint(table, valid_table))
+    config = Config(settings=plan.settings, variables=table.variables, axis=table.axis, source=source)
     fresh = make_model(plan.settings, table)
     state = training.first_state(fresh, plan.train, plan.settings)
     if folder is not None:
@@ -69,29 +71,45 @@ def resume(
     The tables are read from where they were, unless they are given.
     """
     folder = Path(folder)
-    config, scaler = checkpoint.read_config(folder), checkpoint.read_scaler(folder)
-    source = config.source
-    columns = Columns(**source["columns"]) if columns is None else columns
-    data, valid = source["data"] if data is None else data, source["valid"] if valid is None else valid
+    config = checkpoint.read_config(folder)
+    source, scaler = config.source, checkpoint.read_scaler(folder, config)
+    columns = Columns(**source.columns) if columns is None else columns
+    data, valid = source.data if data is None else data, source.valid if valid is None else valid
     if data is None:
         raise RunError(f"{folder} was fitted to a frame in memory: give the same frame to resume it")
     table = read_table(data, columns=columns, unit=config.settings.data.time_unit)
     valid_table = _read_valid(valid, table, columns)
-    if _fingerprint(table, valid_table) != source["fingerprint"]:
+    if _fingerprint(table, valid_table) != source.fingerprint:
         raise RunError(f"{data} is not the table that {folder} was fitted to: it has changed since")
     plan = make_plan(table, valid_table, config.settings, scaler)
-    fresh = make_model(plan.settings, table)
-    state = checkpoint.read_state(folder, training.first_state(fresh, plan.train, plan.settings))
+    use_compilation_cache()
+    shapes = model_shapes(plan.settings, len(table.variables), table.axis)
+    like = eqx.filter_eval_shape(training.first_state, shapes, plan.train, plan.settings)
+    state = checkpoint.read_state(folder, like)
+    model = eqx.combine(state.params, eqx.filter(shapes, eqx.is_inexact_array, inverse=True))
     records = [record for record in checkpoint.read_metrics(folder) if record.epoch <= int(state.epoch)]
-    return _run(fresh, config, plan, state, records=records, folder=folder, notes=table.notes, progress=progress)
+    checkpoint.remove_parts(folder)
+    return _run(model, config, plan, state, records=records, folder=folder, notes=table.notes, progress=progress)
 
 
 def make_model(settings: Settings, table: Table) -> AbstractModel:
     """The model that the settings name, with fresh weights."""
     use_compilation_cache()
+    _check_size(model_shapes(settings, len(table.variables), table.axis))
     clock_size = 2 * len(make_marching(settings.data, table.axis).periods)
     make = MODELS[settings.model.model]
     return make(len(table.variables), clock_size, settings.model, key=jr.key(settings.training.seed))
+
+
+def _check_size(shapes: AbstractModel) -> None:
+    """Refuses a model that cannot be trained in this machine's memory, before any of it is made."""
+    sizes = [leaf.size for leaf in jax.tree.leaves(shapes) if isinstance(leaf, jax.ShapeDtypeStruct)]
+    needed = 5 * 4 * sum(sizes)  # weights, gradient, two moments and the best weights, four bytes each
+    if needed > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        raise SettingsError(
+            f"a model of {sum(sizes):,} parameters needs {needed / 1e9:,.0f} GB, more than this machine has: "
+            "choose a smaller hidden_size, latent_size or width"
+        )
 
 
 def _run(
@@ -113,18 +131,21 @@ def _run(
         for state, record in training.train(model, plan.train, plan.valid, plan.settings, begun):
             if record is not None:
                 records.append(record)
+            stop = interrupt.asked  # read once: what is stopped at is what was kept
             if folder is not None:
-                now = interrupt.asked or int(state.step) % settings.checkpoint_every == 0
+                over = training.why_ended(state, settings) is not None  # perhaps in the middle of an epoch
+                now = stop or over or int(state.step) % settings.checkpoint_every == 0
                 _keep(folder, state, records, new_epoch=record is not None, now=now)
             bar.update(state, record)
-            if interrupt.asked:
+            if stop:
                 break
     why = training.why_ended(state, settings)
     static = eqx.partition(model, eqx.is_inexact_array)[1]
     if folder is not None:
         checkpoint.save_weights(folder, state.best_params)
     ended = (f"ended early: {why}",) if why not in (None, "all epochs done") else ()
-    skipped = (f"{int(state.skipped)} steps without a finite gradient were skipped",) if int(state.skipped) else ()
+    were = "steps without a finite gradient were" if int(state.skipped) > 1 else "step without a finite gradient was"
+    skipped = (f"{int(state.skipped)} {were} skipped",) if int(state.skipped) else ()
     best = eqx.combine(state.best_params, static)
     said = notes + plan.notes + skipped + ended
     return Fitted(best, config, plan.scaler, tuple(records), said, interrupted=why is None)
@@ -146,9 +167,10 @@ def _read_valid(valid: Any, table: Table, columns: Columns) -> Table | None:
     return read_table(valid, columns=columns, variables=table.variables, axis=table.axis)
 
 
-def _source(data: Any, valid: Any, columns: Columns) -> dict[str, Any]:
+def _source(data: Any, valid: Any, columns: Columns, fingerprint: str) -> Source:
     path = lambda source: str(Path(source).absolute()) if isinstance(source, str | Path) else None
-    return {"data": path(data), "valid": path(valid), "columns": dataclasses.asdict(columns)}
+    named: Any = dataclasses.asdict(columns)
+    return Source(data=path(data), valid=path(valid), columns=named, fingerprint=fingerprint)
 
 
 def _fingerprint(table: Table, valid: Table | None) -> str:

@@ -216,16 +216,20 @@ def to_frame(columns: Mapping[str, np.ndarray], backend: str, *, timezone: str |
 def write_frame(frame: Any, path: str | os.PathLike[str]) -> None:
     """Writes CSV or Parquet, by suffix, so that `path` holds either what it held before or the whole table."""
     path = Path(path)
+    check_suffix(path)
     table = _from_frame(frame).table
-    unnamed = _write_csv if is_special(path) else None
-    write = {".csv": _write_csv, ".parquet": _write_parquet}.get(path.suffix.lower(), unnamed)
-    if write is None:
-        raise DataError(f"a file ending in .csv or .parquet was expected, not {path}")
+    write = _write_parquet if path.suffix.lower() == ".parquet" else _write_csv
     try:
         with replacing(path) as file:
             write(table, file)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be written: {_first_line(error)}") from error
+
+
+def check_suffix(path: Path) -> None:
+    """Nothing, or an error: only .csv, .parquet, and what is no file at all (as CSV) can be written."""
+    if path.suffix.lower() not in (".csv", ".parquet") and not is_special(path):
+        raise DataError(f"a file ending in .csv or .parquet was expected, not {path}")
 
 
 def csv_bytes(frame: Any) -> bytes:

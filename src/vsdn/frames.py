@@ -12,10 +12,22 @@ import pyarrow as pa
 from vsdn.data import Layout, Table, TimeAxis, Unit
 from vsdn.errors import DataError
 from vsdn.framecolumns import Rows, check_finite, first_empty, first_true, read_numbers, read_times
-from vsdn.framefiles import Source, compute, csv_bytes, from_objects, listing, load, shorten, to_frame, write_frame
+from vsdn.framefiles import (
+    Source,
+    check_suffix,
+    compute,
+    csv_bytes,
+    from_objects,
+    listing,
+    load,
+    shorten,
+    to_frame,
+    write_frame,
+)
 
 __all__ = [
     "Columns",
+    "check_suffix",
     "csv_bytes",
     "parse_times",
     "read_queries",

@@ -1,5 +1,6 @@
 """Answers of a model for the series of a table: statistics of the mixture over paths, in the user's units."""
 
+import functools
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -9,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from vsdn import metrics
 from vsdn.batches import Batches
 from vsdn.data import Scaler, Table
-from vsdn.grids import Marching, QuerySet, make_grids, make_queries
+from vsdn.grids import Grid, GridSet, Marching, Queries, QuerySet, make_grids, make_queries
+from vsdn.likelihoods import Likelihood
 from vsdn.models import AbstractModel
 
 MEMORY = 2**28  # bytes of latent states held at once
@@ -57,14 +59,9 @@ def forecast(
     model: AbstractModel, frame: Frame, request: Request, *, levels: Sequence[float], num_samples: int, seed: int
 ) -> Forecast:
     """Mean, deviation and quantiles of the mixture over paths, at each query."""
-    likelihood = model.likelihood
-
-    def statistics(params, _):
-        quantiles = metrics.quantiles(likelihood, params, levels)
-        return metrics.mean(likelihood, params), metrics.std(likelihood, params), jnp.moveaxis(quantiles, 0, -1)
-
     truth = np.zeros((len(request.times), len(request.table.variables)))
-    mean, std, quantiles = _answer(model, frame, request, truth, statistics, num_samples=num_samples, seed=seed)
+    summarise = functools.partial(_statistics, levels=tuple(levels))
+    mean, std, quantiles = _answer(model, frame, request, truth, summarise, num_samples=num_samples, seed=seed)
     centre, spread = frame.scaler.mean, frame.scaler.std
     return Forecast(centre + spread * mean, spread * std, centre[:, None] + spread[:, None] * quantiles)
 
@@ -73,17 +70,40 @@ def score(
     model: AbstractModel, frame: Frame, request: Request, truth: np.ndarray, *, num_samples: int, seed: int
 ) -> Scores:
     """How well each query is foretold, against the truth (query, channel)."""
-    likelihood = model.likelihood
-
-    def scores(params, y):
-        square = (metrics.mean(likelihood, params) - y) ** 2
-        density, pit = metrics.log_prob(likelihood, params, y), metrics.cdf(likelihood, params, y)
-        return -density, square, metrics.crps(likelihood, params, y), pit
-
     scaled = frame.scaler.scale(truth)
-    nll, square, crps, pit = _answer(model, frame, request, scaled, scores, num_samples=num_samples, seed=seed)
+    nll, square, crps, pit = _answer(model, frame, request, scaled, _scores, num_samples=num_samples, seed=seed)
     spread = frame.scaler.std
     return Scores(nll + np.log(spread), square * spread**2, crps * spread, pit)
+
+
+def _statistics(likelihood: Likelihood, params: Array, _: Array, *, levels: tuple[float, ...]) -> tuple[Array, ...]:
+    quantiles = metrics.quantiles(likelihood, params, levels)
+    return metrics.mean(likelihood, params), metrics.std(likelihood, params), jnp.moveaxis(quantiles, 0, -1)
+
+
+def _scores(likelihood: Likelihood, params: Array, y: Array) -> tuple[Array, ...]:
+    square = (metrics.mean(likelihood, params) - y) ** 2
+    density, pit = metrics.log_prob(likelihood, params, y), metrics.cdf(likelihood, params, y)
+    return -density, square, metrics.crps(likelihood, params, y), pit
+
+
+@eqx.filter_jit
+def _summaries(
+    model: AbstractModel,
+    grid: Grid,
+    queries: Queries,
+    truth: Array,
+    keys: PRNGKeyArray,
+    num_samples: int,
+    summarise: Callable[[Likelihood, Array, Array], tuple[Array, ...]],
+) -> tuple[Array, ...]:
+    """`summarise` of the mixture at each query of each series; compiled once a shape, whoever asks."""
+
+    def one(grid: Grid, queries: Queries, y: Array, key: PRNGKeyArray) -> tuple[Array, ...]:
+        mixture = model.forecast(grid, queries, num_samples=num_samples, key=key)
+        return summarise(model.likelihood, mixture, y)
+
+    return jax.vmap(one)(grid, queries, truth, keys)
 
 
 def _answer(
@@ -91,28 +111,19 @@ def _answer(
     frame: Frame,
     request: Request,
     truth: np.ndarray,
-    summarise: Callable,
+    summarise: Callable[..., tuple[Array, ...]],
     *,
     num_samples: int,
     seed: int,
 ) -> list[np.ndarray]:
-    """`summarise(params, truth)` of every query, in the order asked; few series at a time bound the memory."""
+    """`summarise` of every query, in the order asked; few series at a time bound the memory."""
     table, scaler, marching = request.table, frame.scaler, frame.marching
     queries = make_queries(table, scaler, marching, request.series, request.times)
-    asked = np.flatnonzero(np.diff(queries.starts))
-    keys = series_keys(table.ids, seed)
-
-    @eqx.filter_jit
-    def run(model, grid, queries, y, keys):
-        def one(grid, queries, y, key):
-            return summarise(model.forecast(grid, queries, num_samples=num_samples, key=key), y)
-
-        return jax.vmap(one)(grid, queries, y, keys)
-
     grids = make_grids(table, scaler, marching, tail=queries.tail)
+    keys = series_keys(table.ids, seed)
     answers: list[np.ndarray] = []
-    for series, grid, own, places in _chunks(grids, queries, asked, frame.num_buckets, num_samples):
-        parts = run(model, grid, own, truth[places], keys[series])
+    for series, grid, own, places in _chunks(grids, queries, frame.num_buckets, num_samples):
+        parts = _summaries(model, grid, own, jnp.asarray(truth[places]), keys[series], num_samples, summarise)
         if not answers:
             answers = [np.empty((len(request.times), *part.shape[2:])) for part in parts]
         for answer, part in zip(answers, parts, strict=True):
@@ -120,18 +131,20 @@ def _answer(
     return answers
 
 
-def _chunks(grids, queries: QuerySet, asked: np.ndarray, num_buckets: int, num_samples: int) -> Iterator[tuple]:
+def _chunks(
+    grids: GridSet, queries: QuerySet, num_buckets: int, num_samples: int
+) -> Iterator[tuple[np.ndarray, Grid, Queries, np.ndarray]]:
     """Series numbers, grids, queries and the queries' places in the caller's order, a chunk at a time."""
-    longest = int(grids.num_points.max()) + int(np.diff(queries.starts).max())
+    counts = np.diff(queries.starts)
+    asked = np.flatnonzero(counts)
+    longest = int(grids.num_points[asked].max() + counts.max())
     size = max(1, min(len(asked), 1024, MEMORY // (4 * 64 * num_samples * longest)))
     batches = Batches.make(grids, size, num_buckets)
     for number in range(len(batches.num_points)):
         mine = asked[batches.bucket[asked] == number]
-        for chunk in np.split(mine, range(size, len(mine), size)):
-            if not len(chunk):
-                continue
+        for chunk in np.split(mine, range(size, len(mine), size)) if len(mine) else []:
             filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
-            num_queries = int(np.diff(queries.starts)[mine].max())
+            num_queries = int(counts[mine].max())
             grid = grids.pad(filled, int(batches.num_points[number]), int(batches.num_rows[number]))
             yield filled, grid, queries.pad(filled, num_queries), queries.places(filled, num_queries)
 

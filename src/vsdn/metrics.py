@@ -38,24 +38,23 @@ def std(likelihood: Likelihood, params: Params) -> Values:
 
 def quantiles(likelihood: Likelihood, params: Params, levels: Sequence[float]) -> Float[Array, "level *any channel"]:
     """The mixture's quantiles, by bisection of its distribution function."""
-    return jnp.stack([_quantile(likelihood, params, level) for level in levels])
+    low, high = (jnp.broadcast_to(end, (len(levels), *end.shape)) for end in _reach(likelihood, params))
+    wanted = jnp.expand_dims(jnp.asarray(levels, low.dtype), range(1, low.ndim))
+
+    def halve(_, ends):
+        low, high = ends
+        middle = 0.5 * (low + high)
+        below = jax.vmap(lambda y: cdf(likelihood, params, y))(middle) < wanted
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    low, high = jax.lax.fori_loop(0, 40, halve, (low, high))
+    return 0.5 * (low + high)
 
 
 def _reach(likelihood: Likelihood, params: Params) -> tuple[Values, Values]:
     """Bounds that hold nearly all of every component: eight deviations either way."""
     centre, reach = likelihood.mean(params), 8 * jnp.sqrt(likelihood.variance(params))
     return jnp.min(centre - reach, axis=0), jnp.max(centre + reach, axis=0)
-
-
-def _quantile(likelihood: Likelihood, params: Params, level: float) -> Values:
-    def halve(_, ends):
-        low, high = ends
-        middle = 0.5 * (low + high)
-        below = cdf(likelihood, params, middle) < level
-        return jnp.where(below, middle, low), jnp.where(below, high, middle)
-
-    low, high = jax.lax.fori_loop(0, 40, halve, _reach(likelihood, params))
-    return 0.5 * (low + high)
 
 
 def crps(likelihood: Likelihood, params: Params, y: Values, num_nodes: int = 96) -> Values:

@@ -148,10 +148,10 @@ class ODERNN(eqx.Module):
         activation: str,
         key: PRNGKeyArray,
     ):
-        flow_key, cell_key = jr.split(key)
+        flow_key, cell_key, initial_key = jr.split(key, 3)
         self.flow = FLOWS[flow](hidden_size, clock_size, width, activation=activation, key=flow_key)
         self.cell = eqx.nn.GRUCell(2 * data_size, hidden_size, key=cell_key)
-        self.initial = jnp.zeros(hidden_size)
+        self.initial = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
 
     def drift(
         self, h: Float[Array, " hidden"], clock: Float[Array, " clock"], dt: Float[Array, ""]

@@ -13,6 +13,7 @@ from vsdn.settings import DataSettings, Settings
 
 PERIODS = {"hour": 3600.0, "day": 86400.0, "week": 604800.0, "month": 2629746.0, "year": 31556952.0}  # seconds
 ENOUGH_SERIES = 10  # to hold out whole series; with fewer, the last rows of each are held out
+MOST_STEPS = 10**8  # of the grids of a table in all: more would not fit into memory
 WINDOW = 200  # rows of a training piece, where a series is more than twice as long
 
 
@@ -40,8 +41,10 @@ def make_plan(table: Table, valid: Table | None, settings: Settings, scaler: Sca
         raise DataError(f"there is only {table.num_observations} observation in all: nothing can be learned from it")
     parts = hold_out(table, valid, settings.training.valid_share, settings.training.seed)
     settings = choose(settings, parts.train)
-    scaler = scaler or Scaler.fit(parts.train, settings.data.time_scale)
+    scaler = scaler or fit_scaler(parts.train, settings.data.time_scale)
     marching = make_marching(settings.data, table.axis)
+    for part in (parts.train, parts.valid):
+        check_steps(part, marching)
     train = parts.train if settings.data.window is None else cut_windows(parts.train, settings.data.window)
     size, buckets = settings.training.batch_size, settings.data.num_buckets
     return Plan(
@@ -51,6 +54,16 @@ def make_plan(table: Table, valid: Table | None, settings: Settings, scaler: Sca
         Batches.make(make_grids(parts.valid, scaler, marching, scored=parts.scored), min(size, 256), 1),
         notes=(_say(parts, valid),),
     )
+
+
+def fit_scaler(table: Table, time_scale: float | None) -> Scaler:
+    """The scaler of the training part; a variable whose deviation is more than a number can hold is refused."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaler = Scaler.fit(table, time_scale)
+    for name, mean, std in zip(table.variables, scaler.mean, scaler.std, strict=True):
+        if not np.isfinite([mean, std]).all():
+            raise DataError(f"the values of variable {name!r} are too large to be scaled: choose another unit for it")
+    return scaler
 
 
 def hold_out(table: Table, valid: Table | None, share: float, seed: int) -> Parts:
@@ -133,6 +146,25 @@ def make_marching(settings: DataSettings, axis: TimeAxis) -> Marching:
         raise SettingsError("max_step must be chosen before grids are made")
     start = None if settings.start is None else float(parse_times([settings.start], axis)[0])
     return Marching(settings.max_step, start, tuple(period_length(period, axis) for period in settings.periods))
+
+
+def check_steps(
+    table: Table, marching: Marching, series: np.ndarray | None = None, times: np.ndarray | None = None
+) -> None:
+    """Refuses grids, up to the last row of each series or the last of its queries, of more steps than memory holds."""
+    origin = marching.origins(table)
+    end = origin.copy()
+    filled = np.flatnonzero(np.diff(table.starts))
+    end[filled] = table.times[table.starts[filled + 1] - 1]
+    if series is not None and times is not None:
+        np.maximum.at(end, series, times)
+    with np.errstate(over="ignore"):
+        steps = np.nansum((end - origin) / marching.max_step)  # NaN: a series without a row or a start
+    if steps > MOST_STEPS:
+        raise DataError(
+            f"with a max_step of {marching.max_step:g}, {steps:.3g} steps were needed to reach every time, "
+            f"but {MOST_STEPS:,} are the most: choose a longer max_step, or times that are less far apart"
+        )
 
 
 def period_length(period: float | str, axis: TimeAxis) -> float:

@@ -82,7 +82,9 @@ def brownian(
     by its bridge. The same time always gets the same value, whatever else is asked."""
     share = length / max_step
     over = share > 1.0  # a branch may be up to one and a half steps long
-    part = bridge(share - over, noise_at(path_key, point + over, latent_size), jr.fold_in(bridge_key, point + over))
+    number = jnp.where(over, point + 1, point)
+    end = noise_at(path_key, number, latent_size)
+    part = bridge(jnp.where(over, share - 1.0, share), end, jr.fold_in(bridge_key, number))
     return jnp.sqrt(max_step) * (part + jnp.where(over, noise_at(path_key, point, latent_size), 0.0))
 
 
@@ -96,7 +98,7 @@ def bridge(t: Float[Array, ""], end: Float[Array, " latent"], key: PRNGKeyArray)
         right = t >= left + 0.5 * width
         left = jnp.where(right, left + 0.5 * width, left)
         ends = jnp.where(right, middle, at_left), jnp.where(right, at_right, middle)
-        return left, 0.5 * width, *ends, 2 * node + right
+        return left, 0.5 * width, *ends, 2 * node + right.astype(node.dtype)
 
     zero, one = jnp.zeros((), end.dtype), jnp.ones((), end.dtype)
     start = (zero, one, jnp.zeros_like(end), end, jnp.ones((), jnp.int32))

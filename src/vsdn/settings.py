@@ -10,19 +10,29 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vsdn.errors import SettingsError
 
+# What no one needs more of, and JAX cannot count or hold: it ends the process instead of raising an error.
+MOST_UNITS = 2**16
+MOST_PATHS = 10**5
+MOST_EPOCHS = 10**6
+LAST_SEED = 2**32 - 1
+
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ModelSettings(Section):
     """What the model is. Sizes left open are chosen from the data."""
 
     model: Literal["vsdn-f", "vsdn-s", "last-value", "mean"] = Field(default="vsdn-s", description="which model")
-    hidden_size: int | None = Field(default=None, ge=1, description="size of the memory h")
-    latent_size: int | None = Field(default=None, ge=1, description="size of the latent state x")
-    width: int | None = Field(default=None, ge=1, description="hidden units of the feed-forward networks")
-    init_width: int = Field(default=128, ge=1, description="hidden units of the network of the initial state")
+    hidden_size: int | None = Field(default=None, ge=1, le=MOST_UNITS, description="size of the memory h")
+    latent_size: int | None = Field(default=None, ge=1, le=MOST_UNITS, description="size of the latent state x")
+    width: int | None = Field(
+        default=None, ge=1, le=MOST_UNITS, description="hidden units of the feed-forward networks"
+    )
+    init_width: int = Field(
+        default=128, ge=1, le=MOST_UNITS, description="hidden units of the network of the initial state"
+    )
     activation: Literal["tanh", "relu", "silu"] = Field(default="tanh", description="of the feed-forward networks")
     flow: Literal["gru", "leaky"] = Field(default="gru", description="how the memory flows between observations")
     likelihood: Literal["gaussian"] = Field(default="gaussian", description="family of the observations")
@@ -42,10 +52,12 @@ class ObjectiveSettings(Section):
     """What is maximised."""
 
     objective: Literal["vae", "iwae"] = Field(default="iwae", description="the bound")
-    num_paths: int = Field(default=5, ge=1, description="latent paths K a series")
+    num_paths: int = Field(default=5, ge=1, le=MOST_PATHS, description="latent paths K a series")
     alpha: float = Field(default=0.5, ge=0, le=1, description="share of the IWAE bound when objective is iwae")
     beta: float = Field(default=1.0, ge=0, description="weight of the KL in the VAE bound")
-    kl_warmup: int = Field(default=0, ge=0, description="epochs over which the weight of the KL rises from 0")
+    kl_warmup: int = Field(
+        default=0, ge=0, le=MOST_EPOCHS, description="epochs over which the weight of the KL rises from 0"
+    )
 
 
 class DataSettings(Section):
@@ -74,7 +86,10 @@ class TrainingSettings(Section):
     """How it is trained."""
 
     epochs: int | None = Field(
-        default=None, ge=0, description="passes over the training part; chosen from the data if not given"
+        default=None,
+        ge=0,
+        le=MOST_EPOCHS,
+        description="passes over the training part; chosen from the data if not given",
     )
     batch_size: int = Field(default=100, ge=1, description="series a step")
     learning_rate: float = Field(default=5e-3, gt=0, description="at its highest")
@@ -88,12 +103,12 @@ class TrainingSettings(Section):
     valid_share: float = Field(
         default=0.1, gt=0, lt=1, description="part of the table held out when no validation table is given"
     )
-    valid_paths: int = Field(default=16, ge=1, description="paths a series for the validation score")
+    valid_paths: int = Field(default=16, ge=1, le=MOST_PATHS, description="paths a series for the validation score")
     max_skipped: int = Field(default=50, ge=1, description="steps in a row with no finite gradient before the run ends")
     checkpoint_every: int = Field(
         default=200, ge=1, description="steps between checkpoints; one is also written each epoch"
     )
-    seed: int = Field(default=0, ge=0, description="same seed, same result")
+    seed: int = Field(default=0, ge=0, le=LAST_SEED, description="same seed, same result")
 
 
 class Settings(Section):
@@ -129,9 +144,17 @@ def validated(sections: dict[str, Any]) -> Settings:
     try:
         return Settings.model_validate(sections)
     except ValidationError as error:
-        first = error.errors()[0]
-        where, came = ".".join(str(part) for part in first["loc"]), first.get("input")
-        raise SettingsError(f"setting {where} is {came!r}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+        raise SettingsError(f"setting {first_fault(error)}") from None
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first thing that pydantic found wrong: where, what came, and what was wanted."""
+    first = error.errors()[0]
+    where, came = ".".join(str(part) for part in first["loc"]) or "table", repr(first.get("input"))
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    came = came if len(came) <= 60 else came[:59] + "…"
+    return f"{where} is {came}: {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
 def parse_assignments(texts: list[str]) -> dict[str, Any]:
@@ -167,9 +190,11 @@ def read_config(path: Path) -> dict[str, Any]:
         tree = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise SettingsError(f"cannot read the settings file {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
-    tree = tree.get("settings", tree)
+    tree = tree.get("settings", tree) if isinstance(tree, dict) else tree
+    if not isinstance(tree, dict):
+        raise SettingsError(f"{path} should hold settings by name, but holds {repr(tree)[:60]}")
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         flat.update(value if isinstance(value, dict) else {key: value})

@@ -1,0 +1,48 @@
+"""Strict by default: shapes are checked, promotion is explicit, warnings are errors, every test has its own key."""
+
+import os
+import zlib
+from pathlib import Path
+
+import jax
+import jax.random as jr
+import pytest
+from jaxtyping import install_import_hook
+
+CHECKED = ("batches", "grids", "likelihoods", "metrics", "models", "nets", "objectives", "online", "sde", "training")
+install_import_hook([f"vsdn.{name}" for name in CHECKED], "beartype.beartype")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_disable_most_optimizations", True)  # most of a small test's time is compilation
+
+
+def pytest_configure(config):
+    """Compiled programs are kept between tests, workers and runs."""
+    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("xla")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@pytest.fixture
+def key(request):
+    """A key that follows from the test's name."""
+    return jr.key(zlib.crc32(request.node.nodeid.split("/")[-1].encode()))
+
+
+@pytest.fixture
+def x64():
+    """64 bits, for what is compared with a closed form."""
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """A function from the name of a file of the shared data to its path; a missing file skips."""
+    folder = Path(os.environ.get("VSDN_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
+
+    def find(name: str, source: str) -> Path:
+        if not (folder / name).exists():
+            pytest.skip(f"{name} is missing: get it from {source} and put it into {folder}, or set VSDN_DATA")
+        return folder / name
+
+    return find

@@ -1,0 +1,175 @@
+"""What every model must obey: one line in MODELS, and it is tested here."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from examples import MARCHING, make_batch, make_grid, make_model, make_scaler, make_table
+
+from vsdn import inference
+from vsdn.data import Scaler
+from vsdn.grids import Marching
+from vsdn.models import MODELS
+
+pytestmark = pytest.mark.usefixtures("x64")
+models = pytest.mark.parametrize("name", MODELS)
+LEVELS = (0.1, 0.9)
+
+
+def ask(name, table, series, times, marching=MARCHING, scaler=None, model=None):
+    frame = inference.Frame(scaler or make_scaler(make_table()), marching, num_buckets=2)
+    request = inference.Request(table, np.asarray(series), np.asarray(times, float))
+    model = model or make_model(name, 2 * len(marching.periods))
+    return inference.forecast(model, frame, request, levels=LEVELS, num_samples=4, seed=0)
+
+
+def assert_same(one, other, rtol=1e-9):
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-10)
+
+
+@models
+def test_unseen_values_are_never_read(name, key):
+    grid, model = make_grid(make_table()), make_model(name)
+    poisoned = grid._replace(values=jnp.where(grid.mask, grid.values, 1e9))
+    for ask_model in (model.evidence, model.predict):
+        answer = jax.jit(lambda grid, ask=ask_model: ask(grid, num_samples=4, key=key))
+        assert eqx.tree_equal(answer(grid), answer(poisoned))
+    gradient = jax.grad(
+        lambda g, values: model.evidence(g._replace(values=values), num_samples=4, key=key).log_lik.sum(), 1
+    )
+    assert np.all(np.asarray(gradient(grid, grid.values))[~np.asarray(grid.mask)] == 0)
+
+
+@models
+def test_the_future_changes_no_forecast(name):
+    table = make_table()
+    cut = 3.0
+    after = table.times > cut
+    values = np.where(after[:, None] & table.mask, 1e3, table.values)
+    moved = np.where(after, table.times + 0.71, table.times)
+    changed = dataclasses.replace(table, values=values, times=moved)
+    gone = table.keep_rows(~after)
+    series = np.flatnonzero(np.diff(gone.starts))
+    first_after = {
+        i: table.times[table.starts[i] : table.starts[i + 1]][after[table.starts[i] : table.starts[i + 1]]]
+        for i in series
+    }
+    until = [min([5.9, *first_after[i]]) for i in series]  # up to the first row that differs, and on it
+    asked = [(i, t) for i, end in zip(series, until, strict=True) for t in np.linspace(cut, end, 7)]
+    who, when = np.array([i for i, _ in asked]), np.array([t for _, t in asked])
+    truth = ask(name, table, who, when)
+    assert_same(truth, ask(name, changed, who, when))
+    assert_same(truth, ask(name, gone, who, when))
+
+
+@models
+def test_an_observation_changes_the_forecasts_after_it(name):
+    if name == "mean":
+        return
+    table = make_table()
+    values = table.values.copy()
+    values[table.starts[1] - 1] += 1.0
+    changed = dataclasses.replace(table, values=values)
+    time = table.times[table.starts[1] - 1]
+    one, other = (ask(name, t, [0, 0], [time, time + 0.2]).mean for t in (table, changed))
+    np.testing.assert_allclose(one[0], other[0], rtol=1e-12)  # at its own time it is not seen yet
+    assert np.abs(one[1] - other[1]).max() > 1e-6
+
+
+@models
+def test_asking_for_more_or_other_times_changes_no_answer(name):
+    table = make_table()
+    few = ask(name, table, [0, 0, 1], [4.0, 7.3, 6.6])
+    many_times = np.concatenate([[7.3], np.linspace(6.3, 11, 29), [4.0]])
+    many = ask(name, table, np.append(np.zeros(len(many_times), int), 1), np.append(many_times, 6.6))
+    at = np.array([len(many_times) - 1, 0, len(many_times)])
+    assert_same(few, (part[at] for part in many))
+
+
+@models
+def test_order_of_series_and_company_change_no_answer(name):
+    table = make_table(6)
+    when = np.full(6, 6.5)
+    alone = [ask(name, table.select([i]), [0], [6.5]) for i in range(6)]
+    together = ask(name, table, np.arange(6), when)
+    shuffled = np.array([4, 1, 5, 0, 3, 2])
+    permuted = ask(name, table.select(shuffled), np.arange(6), when)
+    assert_same(together, (np.concatenate([getattr(one, field) for one in alone]) for field in together._fields))
+    assert_same((part[shuffled] for part in together), permuted)
+
+
+@models
+def test_a_shift_of_time_and_its_origin_changes_no_answer(name):
+    table, shift = make_table(), 1234.5
+    later = dataclasses.replace(table, times=table.times + shift)
+    origin, when = -0.4, np.array([0.1, 5.0, 6.3])
+    here = ask(name, table, [0, 1, 2], when, Marching(0.3, origin))
+    there = ask(name, later, [0, 1, 2], when + shift, Marching(0.3, origin + shift))
+    assert_same(here, there, rtol=1e-7)
+
+
+@models
+def test_padding_changes_nothing(name, key):
+    table, model = make_table(), make_model(name)
+    short, long = make_grid(table, pad=1), make_grid(table, pad=7)
+    rows, points = short.rows.shape[0], short.dt.shape[0]
+    memory = getattr(model, "memory", None)
+    if memory is not None:
+        for a, b in zip(memory.forward(short), memory.forward(long), strict=True):
+            np.testing.assert_allclose(a, b[:points], rtol=1e-12)
+        assert np.all(
+            np.asarray(memory.forward(long).post[points:]) == np.asarray(memory.forward(long).post[points - 1])
+        )
+    predict = lambda grid: model.likelihood.mean(model.predict(grid, num_samples=1, key=key))
+    quiet = lambda grid: predict(grid)[0, :rows]
+    if name in ("mean", "last-value"):
+        np.testing.assert_allclose(quiet(short), quiet(long), rtol=1e-12)
+    assert np.isfinite(np.asarray(model.evidence(long, num_samples=3, key=key).log_lik)).all()
+
+
+@models
+def test_batch_equals_one_by_one(name, key):
+    batch, model = make_batch(make_table(5)), make_model(name)
+    keys = jr.split(key, 5)
+    evidence = lambda grid, key: model.evidence(grid, num_samples=3, key=key)
+    together, one_by_one = jax.jit(jax.vmap(evidence))(batch, keys), jax.jit(evidence)
+    for i in range(5):
+        one = one_by_one(jax.tree.map(lambda part, i=i: part[i], batch), keys[i])
+        for a, b in zip(together, one, strict=True):
+            np.testing.assert_allclose(a[i], b, rtol=1e-10, atol=1e-12)
+
+
+@models
+def test_gradients_reach_every_weight(name, key):
+    batch, model = make_batch(make_table(6)), make_model(name)
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        model = eqx.combine(params, static)
+        evidence = jax.vmap(lambda grid, key: model.evidence(grid, num_samples=3, key=key))(batch, jr.split(key, 6))
+        return jnp.sum(evidence.log_lik - evidence.log_ratio + evidence.kl)
+
+    leaves = jax.tree_util.tree_leaves_with_path(gradient(params))
+    dead = [jax.tree_util.keystr(path) for path, leaf in leaves if not np.any(np.asarray(leaf))]
+    assert not dead
+
+
+@models
+def test_units_of_the_user_are_put_back(name):
+    table = make_table()
+    scaler = make_scaler(table)
+    doubled = Scaler(2 * scaler.mean + 5, 2 * scaler.std, scaler.time_scale)
+    stretched = dataclasses.replace(table, values=np.where(table.mask, 2 * table.values + 5, 0.0))
+    model = make_model(name)
+    one = ask(name, table, [0, 1], [6.4, 6.5], scaler=scaler, model=model)
+    two = ask(name, stretched, [0, 1], [6.4, 6.5], scaler=doubled, model=model)
+    np.testing.assert_allclose(two.mean, 2 * one.mean + 5, rtol=1e-9)
+    np.testing.assert_allclose(two.std, 2 * one.std, rtol=1e-9)
+    np.testing.assert_allclose(two.quantiles, 2 * one.quantiles + 5, rtol=1e-9)

@@ -1,0 +1,147 @@
+"""VSDN's own truths: its bounds against exact likelihoods, what each posterior may see."""
+
+import dataclasses
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from examples import make_grid, make_model, make_table
+from oracles import LinearGaussian
+from scipy.special import logsumexp
+
+from vsdn.grids import Marching
+from vsdn.models.base import Evidence
+from vsdn.objectives import iwae, mixed, vae
+
+pytestmark = pytest.mark.usefixtures("x64")
+RATES, READOUT = np.array([[-0.8, 0.3], [0.0, -0.4]]), np.array([[1.0, 0.2], [-0.3, 0.9]])
+NOISE = 0.5
+
+
+class Linear(eqx.Module):
+    """H = A x + c, where c is the first entries of the context."""
+
+    def embed(self, context):
+        return 0.3 * context[:2]
+
+    def __call__(self, x, embedded):
+        return jnp.asarray(RATES) @ x + embedded
+
+
+class Readout(eqx.Module):
+    """Mean C x, scale σ."""
+
+    def embed(self, context):
+        return context
+
+    def __call__(self, x, embedded):
+        floor = np.log(1e-3)
+        raw = floor + np.log(np.expm1(np.log(NOISE) - floor))
+        return jnp.stack([jnp.asarray(READOUT) @ x, jnp.full(2, raw)], axis=1).ravel()
+
+
+def linear_vsdn(name):
+    """A VSDN that is linear and Gaussian given its memory, and the exact likelihood of a grid."""
+    model = make_model(name, clock_size=0, latent_size=2)
+    model = eqx.tree_at(lambda m: (m.drift, m.decoder), model, (Linear(), Readout()))
+
+    def exact(grid):
+        memory = model.memory.forward(grid)
+        steps = model.steps(grid, memory)
+        parts = (steps.dt, RATES, steps.prior, jnp.exp(steps.log_diffusion), model.initial(memory.pre[0]))
+        oracle = LinearGaussian(*(np.asarray(part) for part in parts), READOUT, NOISE, np.asarray(grid.mask))
+        return oracle.log_lik(np.asarray(grid.values))
+
+    return model, exact
+
+
+@pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
+def test_bounds_climb_to_the_exact_likelihood(name, key):
+    model, exact = linear_vsdn(name)
+    grid = make_grid(make_table(max_rows=7), 1, Marching(0.3))
+    evidence = jax.jit(lambda key: model.evidence(grid, num_samples=2**15, key=key))(key)
+    truth = exact(grid)
+    assert np.asarray(evidence.kl).mean() > 0.01  # the posterior is not the prior
+
+    def mean_and_error(count):
+        groups = jax.tree.map(lambda part: part.reshape(-1, count), evidence)
+        bounds = np.asarray(jax.vmap(iwae)(groups))
+        return bounds.mean(), bounds.std() / len(bounds) ** 0.5
+
+    one_path = np.asarray(evidence.log_lik - evidence.kl)
+    ladder = [(one_path.mean(), one_path.std() / one_path.size**0.5), *(mean_and_error(2**power) for power in range(8))]
+    for (low, low_error), (high, high_error) in itertools.pairwise(ladder):
+        assert low <= high + 4 * (low_error + high_error)
+    assert ladder[0][0] < truth - 0.05  # the looseness that K removes
+    assert all(bound <= truth + 4 * error for bound, error in ladder)
+    weights = np.asarray(evidence.log_lik - evidence.log_ratio)
+    ratio = np.exp(weights - truth)  # unbiased: mean one
+    assert abs(ratio.mean() - 1) < 4 * ratio.std() / ratio.size**0.5
+    assert ladder[-1][0] == pytest.approx(truth, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
+def test_posterior_and_prior_paths_agree_on_the_likelihood(name, key):
+    """E_Q[w Π Φ] = E_P[Π Φ], for the nonlinear model as it is."""
+    model, grid = make_model(name), make_grid(make_table(max_rows=6), 2)
+    posterior_key, prior_key = jr.split(key)
+    evidence = model.evidence(grid, num_samples=40_000, key=posterior_key)
+    params = model.predict(grid, num_samples=40_000, key=prior_key)
+    mask = grid.mask[grid.rows]
+    log_prior = jnp.where(
+        mask, model.likelihood.log_prob(params, jnp.broadcast_to(grid.values[grid.rows], params.shape[:-1])), 0.0
+    )
+    log_weights = (np.asarray(evidence.log_lik - evidence.log_ratio), np.asarray(log_prior.sum(axis=(1, 2))))
+    shift = max(part.max() for part in log_weights)
+    means, errors = zip(
+        *((np.exp(p - shift).mean(), np.exp(p - shift).std() / p.size**0.5) for p in log_weights), strict=True
+    )
+    assert abs(means[0] - means[1]) < 4 * np.hypot(*errors)
+
+
+def test_filtering_posterior_follows_the_prior_between_observations(key):
+    model, grid = make_model("vsdn-f"), make_grid(make_table())
+    memory = model.memory.forward(grid)
+    steps = model.steps(grid, memory, model.encoder(grid, memory))
+    arrives = np.asarray(grid.mask[1:].any(axis=1))
+    same = np.all(np.asarray(steps.prior == steps.posterior), axis=1)
+    assert np.all(same[~arrives])
+    assert not np.any(same[arrives])
+
+
+@pytest.mark.parametrize(("name", "sees"), [("vsdn-f", False), ("vsdn-s", True)])
+def test_only_the_smoother_sees_the_future(name, sees):
+    table = make_table()
+    last = table.starts[1] - 1
+    values = table.values.copy()
+    values[last] += 3.0
+    model = make_model(name)
+    grids = [make_grid(t) for t in (table, dataclasses.replace(table, values=values))]
+    contexts = [np.asarray(model.encoder(grid, model.memory.forward(grid))) for grid in grids]
+    before = int(grids[0].rows[-1]) - 1  # the step that arrives at the changed row
+    assert np.array_equal(contexts[0][:before], contexts[1][:before]) is not sees
+
+
+def test_the_decoder_does_not_see_what_it_scores(key):
+    table = make_table()
+    values = table.values.copy()
+    values[table.starts[1] - 1] += 3.0
+    model = make_model("vsdn-f")
+    one, two = (
+        model.predict(make_grid(t), num_samples=4, key=key) for t in (table, dataclasses.replace(table, values=values))
+    )
+    rows = int(table.starts[1])
+    np.testing.assert_array_equal(one[:, :rows], two[:, :rows])
+
+
+def test_objectives_are_their_formulas(key):
+    log_lik, kl, log_ratio = jr.normal(key, (3, 7))
+    evidence = Evidence(log_lik, kl**2, log_ratio)
+    assert vae(evidence, 0.3) == pytest.approx(float(np.mean(log_lik - 0.3 * kl**2)))
+    weight = logsumexp(np.asarray(log_lik - log_ratio)) - np.log(7)
+    assert iwae(evidence) == pytest.approx(float(weight))
+    assert mixed(evidence, 0.25, 0.3) == pytest.approx(float(0.75 * vae(evidence, 0.3) + 0.25 * weight))

@@ -1,0 +1,56 @@
+"""What is hidden stays hidden; what is scored is what was asked."""
+
+import numpy as np
+import pytest
+from examples import make_table
+
+from vsdn import evaluation
+from vsdn.errors import DataError
+
+
+def test_each_row_from_the_rows_before_it():
+    table = make_table(5)
+    task = evaluation.prediction(table, from_start=False)
+    assert len(task.times) == len(table.times) - 5  # a first row has nothing before it
+    assert len(evaluation.prediction(table, from_start=True).times) == len(table.times)
+    assert task.visible is table
+
+
+def test_the_next_rows_after_a_cut():
+    table, cut = make_table(6, max_rows=12), 3.0
+    task = evaluation.prediction(table, after=cut, num_rows=2, from_start=True)
+    assert np.all(task.visible.times <= cut)
+    for i in range(6):
+        times = table.times[table.starts[i] : table.starts[i + 1]]
+        np.testing.assert_array_equal(task.times[task.series == i], times[times > cut][:2])
+        np.testing.assert_array_equal(
+            task.visible.times[task.visible.starts[i] : task.visible.starts[i + 1]], times[times <= cut]
+        )
+
+
+def test_hidden_rows_are_not_visible():
+    table = make_table(6, max_rows=12)
+    task = evaluation.interpolation(table, share=0.5, seed=3, from_start=False)
+    assert len(task.times) > 5
+    for i, time in zip(task.series, task.times, strict=True):
+        visible = task.visible.times[task.visible.starts[i] : task.visible.starts[i + 1]]
+        assert time not in visible
+        assert visible[0] < time
+    again = evaluation.interpolation(table, share=0.5, seed=3, from_start=False)
+    np.testing.assert_array_equal(task.times, again.times)
+
+
+def test_nothing_to_score_is_said():
+    with pytest.raises(DataError, match="nothing to score"):
+        evaluation.prediction(make_table(), after=1e9, from_start=True)
+
+
+def test_summary_counts_what_was_seen_only():
+    nll = np.array([[1.0, np.nan], [3.0, 5.0]])
+    mask = np.array([[True, False], [True, True]])
+    pit = np.array([[0.5, 0.0], [0.2, 0.99]])
+    scores = evaluation.summary(nll, nll, nll, pit, mask)
+    assert scores["nll"] == 3.0
+    assert (scores["coverage_50"], scores["coverage_90"]) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    assert scores["num_values"] == 3
+    assert sum(scores["pit"]) == pytest.approx(1.0, abs=1e-3)

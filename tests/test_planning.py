@@ -1,0 +1,85 @@
+"""Parts are disjoint, choices sensible, periods in the right unit."""
+
+import numpy as np
+import pytest
+from examples import make_table
+
+from vsdn.data import Scaler, TimeAxis
+from vsdn.errors import DataError, SettingsError
+from vsdn.planning import choose, cut_windows, hold_out, make_marching, make_plan, period_length
+from vsdn.settings import DataSettings, Settings
+
+
+def test_held_out_series_are_disjoint_and_complete():
+    table = make_table(40)
+    parts = hold_out(table, None, 0.2, seed=3)
+    train, valid = set(parts.train.ids.tolist()), set(parts.valid.ids.tolist())
+    assert not train & valid
+    assert train | valid == set(table.ids.tolist())
+    assert len(valid) == 8
+    assert parts.scored.all()
+
+
+def test_few_series_hold_out_their_last_rows():
+    table = make_table(3, max_rows=20)
+    parts = hold_out(table, None, 0.2, seed=0)
+    assert len(parts.train.times) + parts.scored.sum() == len(table.times)
+    for i in range(3):
+        seen = parts.train.times[parts.train.starts[i] : parts.train.starts[i + 1]]
+        own = slice(table.starts[i], table.starts[i + 1])
+        held = table.times[own][parts.scored[own]]
+        assert not len(held) or seen.max() < held.min()
+
+
+def test_the_scaler_sees_the_training_part_alone():
+    table = make_table(40)
+    plan = make_plan(table, None, Settings())
+    train = hold_out(table, None, 0.1, seed=0).train
+    wanted = Scaler.fit(train, plan.settings.data.time_scale)
+    np.testing.assert_array_equal(plan.scaler.mean, wanted.mean)
+    np.testing.assert_array_equal(plan.scaler.std, wanted.std)
+    assert not np.array_equal(plan.scaler.mean, Scaler.fit(table).mean)
+
+
+def test_a_scaled_training_part_is_standard_and_comes_back():
+    table = make_table(30)
+    scaler = Scaler.fit(table)
+    scaled = scaler.scale(table.values)
+    for channel in range(2):
+        seen = scaled[table.mask[:, channel], channel]
+        assert seen.mean() == pytest.approx(0, abs=1e-12)
+        assert seen.std() == pytest.approx(1)
+    np.testing.assert_allclose(scaler.unscale(scaled), table.values, atol=1e-12)
+
+
+def test_nothing_is_left_open():
+    settings = choose(Settings(), make_table(20))
+    open_keys = [key for section in settings.model_dump().values() for key, value in section.items() if value is None]
+    assert open_keys == ["start", "window"]
+
+
+def test_windows_keep_every_row_and_their_size():
+    table = make_table(5, max_rows=30)
+    pieces = cut_windows(table, 7)
+    assert np.diff(pieces.starts).max() == 7
+    np.testing.assert_array_equal(pieces.times, table.times)
+    assert set(table.starts.tolist()) <= set(pieces.starts.tolist())
+
+
+def test_periods_are_numbers_or_names_of_dates():
+    dates = TimeAxis("date", "hour")
+    assert period_length("day", dates) == pytest.approx(24)
+    assert period_length(7, TimeAxis()) == 7
+    assert make_marching(DataSettings(max_step=1.0, periods=("year",)), TimeAxis("date")).periods[0] == pytest.approx(
+        365.2425
+    )
+    with pytest.raises(SettingsError, match="a period is a number"):
+        period_length("day", TimeAxis())
+
+
+def test_too_little_to_learn_from():
+    table = make_table(1)
+    single = table.keep_rows(np.arange(len(table.times)) < 1)
+    single.mask[:] = [[True, False]]
+    with pytest.raises(DataError, match="only 1 observation in all"):
+        make_plan(single, None, Settings())

@@ -1,0 +1,127 @@
+"""The path, its KL and its log-ratio against closed forms; the solver's order; the bridge's law."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy.stats import kstest, multivariate_normal
+
+from vsdn.sde import Steps, bridge, brownian, posterior_path, prior_path, step_noise
+
+LATENT, STEPS = 3, 12
+
+
+def drift(x, context):
+    """Nonlinear in x, driven by its context."""
+    return jnp.tanh(x) @ jnp.asarray([[-0.6, 0.2, 0.0], [0.1, -0.8, 0.3], [0.0, -0.2, -0.5]], x.dtype) + context
+
+
+@pytest.fixture
+def steps(x64, key):
+    dt_key, prior_key, posterior_key, diffusion_key = jr.split(jr.fold_in(key, 1), 4)
+    prior = jr.normal(prior_key, (STEPS, LATENT))
+    return Steps(
+        dt=jr.uniform(dt_key, (STEPS,), minval=0.02, maxval=0.3),
+        prior=prior,
+        posterior=prior + 0.5 * jr.normal(posterior_key, (STEPS, LATENT)),
+        log_diffusion=0.3 * jr.normal(diffusion_key, (STEPS, LATENT)),
+    )
+
+
+def paths_of(steps, key, count):
+    noise = jr.normal(key, (count, STEPS, LATENT))
+    return jax.vmap(lambda eps: posterior_path(drift, jnp.zeros(LATENT), steps, eps))(noise), noise
+
+
+def test_log_ratio_is_the_difference_of_the_transition_log_densities(steps, key):
+    path, _ = paths_of(steps, key, 1)
+    states, log_ratio = np.asarray(path.states[0]), 0.0
+    for k in range(STEPS):
+        cov = np.diag(np.exp(2 * steps.log_diffusion[k]) * steps.dt[k])
+        means = (
+            states[k] + np.asarray(drift(states[k], c)) * steps.dt[k] for c in (steps.posterior[k], steps.prior[k])
+        )
+        log_q, log_p = (multivariate_normal(mean, cov).logpdf(states[k + 1]) for mean in means)
+        log_ratio += log_q - log_p
+    assert path.log_ratio[0] == pytest.approx(log_ratio, rel=1e-12)
+
+
+def test_weights_have_mean_one(steps, key):
+    path, _ = paths_of(steps, key, 100_000)
+    weights = np.exp(-np.asarray(path.log_ratio))
+    assert abs(weights.mean() - 1) < 4 * weights.std() / weights.size**0.5
+
+
+def test_kl_is_the_mean_of_the_log_ratio(steps, key):
+    path, _ = paths_of(steps, key, 100_000)
+    gap = np.asarray(path.log_ratio - path.kl)  # a martingale: mean zero
+    assert gap.std() > 0.1
+    assert abs(gap.mean()) < 4 * gap.std() / gap.size**0.5
+
+
+def test_posterior_that_is_the_prior_costs_nothing(steps, key):
+    same = steps._replace(posterior=steps.prior)
+    path, noise = paths_of(same, key, 5)
+    prior = jax.vmap(lambda eps: prior_path(drift, jnp.zeros(LATENT), steps, eps))(noise)
+    assert np.all(np.asarray(path.kl) == 0)
+    assert np.all(np.asarray(path.log_ratio) == 0)
+    np.testing.assert_allclose(path.states, prior, rtol=1e-12)
+
+
+def test_a_step_of_no_length_moves_and_charges_nothing(steps, key):
+    longer = Steps(*(jnp.concatenate([part, part[-1:]]) for part in steps))
+    longer = longer._replace(dt=longer.dt.at[-1].set(0.0))
+    noise = jr.normal(key, (STEPS + 1, LATENT))
+    short = posterior_path(drift, jnp.zeros(LATENT), steps, noise[:-1])
+    padded = posterior_path(drift, jnp.zeros(LATENT), longer, noise)
+    np.testing.assert_array_equal(padded.states[:-1], short.states)
+    np.testing.assert_array_equal(padded.states[-1], short.states[-1])
+    assert padded.kl == short.kl
+    assert padded.log_ratio == short.log_ratio
+
+
+def test_strong_order_is_one_on_additive_noise(x64, key):
+    finest, num_paths = 2**9, 400
+    dw = jr.normal(key, (num_paths, finest, LATENT)) * (1.0 / finest) ** 0.5
+
+    def end(num_steps):
+        coarse = dw.reshape(num_paths, num_steps, -1, LATENT).sum(axis=2) * num_steps**0.5
+        zeros = jnp.zeros((num_steps, LATENT))
+        steps = Steps(jnp.full(num_steps, 1.0 / num_steps), zeros, zeros, zeros)
+        return jax.vmap(lambda eps: prior_path(drift, jnp.ones(LATENT), steps, eps)[-1])(coarse)
+
+    truth, counts = end(finest), 2 ** np.arange(2, 6)
+    errors = [float(jnp.sqrt(jnp.mean((end(int(count)) - truth) ** 2))) for count in counts]
+    order = -np.polyfit(np.log(counts), np.log(errors), 1)[0]
+    assert 0.9 < order < 1.2
+
+
+def test_the_bridge_has_the_law_of_brownian_motion(x64, key):
+    times = jnp.asarray([0.03, 0.3, 0.3001, 0.8])
+    end_key, tree_key = jr.split(key)
+    ends = jr.normal(end_key, (20_000, 1))
+    draw = lambda end, key: jax.vmap(lambda t: bridge(t, end, key)[0])(times)
+    values = np.asarray(jax.vmap(draw)(ends, jr.split(tree_key, len(ends))))
+    together = np.column_stack([values, ends])
+    moments = np.append(times, 1.0)
+    truth = np.minimum(moments[:, None], moments)  # Cov(W_s, W_t) = min(s, t)
+    error = np.sqrt((truth**2 + np.outer(np.diag(truth), np.diag(truth))) / len(ends))
+    assert np.all(np.abs(np.cov(together.T) - truth) < 4.5 * error)
+    assert all(kstest(values[:, i], "norm", (0, float(t) ** 0.5)).pvalue > 1e-3 for i, t in enumerate(times))
+
+
+def test_the_bridge_meets_both_ends_and_repeats_itself(x64, key):
+    end = jnp.asarray([1.7, -0.2])
+    np.testing.assert_allclose(bridge(jnp.asarray(1.0), end, key), end, rtol=1e-12)
+    np.testing.assert_allclose(bridge(jnp.asarray(0.0), end, key), 0.0, atol=1e-12)
+    np.testing.assert_array_equal(bridge(jnp.asarray(0.37), end, key), bridge(jnp.asarray(0.37), end, key))
+
+
+def test_a_branch_over_a_whole_step_moves_with_its_noise(x64, key):
+    path_key, bridge_key = jr.split(key)
+    noise, step = step_noise(path_key, 4, 2), jnp.asarray(0.3)
+    at = lambda length: brownian(jnp.asarray(length), jnp.asarray(1), step, 2, path_key, bridge_key)
+    np.testing.assert_allclose(at(0.3), noise[1] * 0.3**0.5, rtol=1e-9)
+    just_over, just_under = at(0.3 + 1e-9), at(0.3 - 1e-9)
+    np.testing.assert_allclose(just_over, just_under, atol=1e-3)  # one path: no jump where a step ends
