@@ -35,6 +35,13 @@ def x64():
     jax.config.update("jax_enable_x64", False)
 
 
+@pytest.fixture
+def lenient():
+    """Promotion as usual, for what trains: optax counts on it."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data():
     """A function from the name of a file of the shared data to its path; a missing file skips."""

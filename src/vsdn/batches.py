@@ -59,5 +59,5 @@ class Batches:
 
     def log_unit(self, std: np.ndarray) -> float:
         """What turns nats an observed value from the model's units into the user's: the mean log of its deviation."""
-        seen = self.grids.mask.sum(axis=0)
+        seen = self.grids.mask[self.grids.scored].sum(axis=0)
         return float(np.sum(seen * np.log(std)) / max(seen.sum(), 1))

@@ -127,9 +127,11 @@ def _run(
     settings = plan.settings.training
     state, records, batches = begun, list(records), len(plan.train.epoch())
     steps, offset = batches * (settings.epochs or 0), plan.train.log_unit(plan.scaler.std)
+    valid_offset = plan.valid.log_unit(plan.scaler.std)
     with interruptible() as interrupt, TrainingBar(steps, batches, offset, show=progress) as bar:
         for state, record in training.train(model, plan.train, plan.valid, plan.settings, begun):
             if record is not None:
+                record = record.moved(offset, valid_offset)
                 records.append(record)
             stop = interrupt.asked  # read once: what is stopped at is what was kept
             if folder is not None:

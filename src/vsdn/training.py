@@ -36,7 +36,7 @@ class TrainState(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """What one epoch came to; scores are nats an observed value, in the model's units."""
+    """What one epoch came to; scores are nats an observed value."""
 
     epoch: int
     step: int
@@ -45,6 +45,11 @@ class Epoch(NamedTuple):
     best_nll: float
     best_epoch: int
     skipped: int
+
+    def moved(self, loss: float, nll: float) -> "Epoch":
+        """The record with its scores in other units: what `Batches.log_unit` says is added."""
+        valid_nll, best_nll = self.valid_nll + nll, self.best_nll + nll
+        return self._replace(loss=self.loss + loss, valid_nll=valid_nll, best_nll=best_nll)
 
 
 def make_optimiser(settings: TrainingSettings, num_steps: int) -> optax.GradientTransformation:
@@ -107,7 +112,7 @@ def make_update(
         beta = objective.beta * jnp.minimum((state.step + 1) / warmup_steps, 1.0)
         loss_of = lambda params: mean_loss(eqx.combine(params, static), batch, beta, settings=objective, key=key)
         loss, grads = jax.value_and_grad(loss_of)(state.params)
-        good = jnp.isfinite(loss) & jnp.isfinite(optax.global_norm(grads))
+        good = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
         updates, opt_state = optimiser.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(good, new, old))
@@ -185,9 +190,10 @@ def _finish_epoch(state: TrainState, nll: float) -> tuple[TrainState, Epoch]:
     """The state with its best weights kept, its epoch counted, and the record of it."""
     epoch = int(state.epoch) + 1
     loss = float(state.loss_sum) / max(int(state.finite), 1)
-    if nll < float(state.best_score):
-        best = {"best_params": state.params, "best_score": jnp.asarray(nll, state.best_score.dtype)}
-        state = state._replace(**best, best_epoch=jnp.asarray(epoch, jnp.int32))
+    score = jnp.asarray(nll, state.best_score.dtype)  # rounded before it is compared: the same again is no better
+    if score < state.best_score:
+        best_epoch = jnp.asarray(epoch, jnp.int32)
+        state = state._replace(best_params=state.params, best_score=score, best_epoch=best_epoch)
     zero, count = jnp.zeros_like(state.loss_sum), jnp.zeros((), jnp.int32)
     state = state._replace(epoch=jnp.asarray(epoch, jnp.int32), loss_sum=zero, finite=count)
     best_nll, best_epoch = float(state.best_score), int(state.best_epoch)

@@ -1,0 +1,293 @@
+"""A run that was stopped, at whatever moment and however rudely, ends in the same bytes as one that never was."""
+
+import collections
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vsdn import checkpoint, cli, fitting, training
+from vsdn.batches import Batches
+from vsdn.frames import read_table
+from vsdn.planning import make_plan
+from vsdn.settings import Settings
+
+SMALL = {"hidden_size": 4, "latent_size": 3, "width": 5, "init_width": 4, "num_paths": 2, "valid_paths": 2}
+QUICK = SMALL | {"batch_size": 10, "num_buckets": 1, "epochs": 3, "objective": "vae"}
+NUM_BATCHES = 3  # of an epoch: 27 of the 30 series
+SAME = ("model.safetensors", "metrics.jsonl", "checkpoint/state.safetensors")
+# `last-value` compiles in a second; it has no noise of its own, but an optimiser and an order of its data.
+MODELS = ["last-value", pytest.param("vsdn-f", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_users_run_it():
+    """Promotion as users have it: optax itself does not keep to the strict one."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "data.csv"
+    assert cli.main(["datasets", "make", "double-ou", "--series", "30", "--out", str(path)]) == 0
+    return path
+
+
+def fit_command(data: Path, out: Path, **values: object) -> list[str]:
+    options = [part for key, value in (QUICK | values).items() for part in ("--set", f"{key}={value}")]
+    return ["fit", str(data), "--out", str(out), *options]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    for name in SAME:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+# ------------------------------------------------------------------------------------------------------- in one piece
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_training_goes_on_from_any_state_bit_for_bit(model, data, tmp_path):
+    table = read_table(data)
+    plan = make_plan(table, None, Settings().with_values(QUICK | {"model": model}))
+    fresh = fitting.make_model(plan.settings, table)
+    train = lambda state: list(training.train(fresh, plan.train, plan.valid, plan.settings, state))
+    begun = training.first_state(fresh, plan.train, plan.settings)
+    whole = train(begun)
+    assert [int(state.step) for state, _ in whole] == [1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9]
+    (tmp_path / "checkpoint").mkdir()
+    for place in (0, 2, 7):  # in an epoch, at its end but before its validation, and after that
+        checkpoint.save_state(tmp_path, whole[place][0])
+        rest = train(checkpoint.read_state(tmp_path, begun))
+        assert [record for _, record in rest] == [record for _, record in whole[place + 1 :]]
+        for (state, _), (expected, _) in zip(rest, whole[place + 1 :], strict=True):
+            assert eqx.tree_equal(jax.tree.map(np.asarray, state), jax.tree.map(np.asarray, expected))
+
+
+@pytest.mark.parametrize("every", [1, 2, 200])
+def test_a_run_cut_by_an_error_goes_on(every, data, tmp_path, monkeypatch):
+    fit = fit_command(data, tmp_path / "whole", model="last-value", checkpoint_every=every)
+    assert cli.main(fit) == 0
+    count = iter(range(8))
+    keep = fitting._keep
+
+    def keep_some(*arguments, **options) -> None:
+        keep(*arguments, **options)
+        if next(count, None) is None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "_keep", keep_some)
+    fit[3] = str(tmp_path / "cut")
+    assert cli.main(fit) == 130
+    monkeypatch.undo()
+    assert cli.main(["resume", str(tmp_path / "cut")]) == 0
+    assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_half_written_files_are_cleared_away(data, tmp_path):
+    out = tmp_path / "run"
+    assert cli.main(fit_command(data, out, model="last-value", epochs=0)) == 0
+    parts = [out / ".0123456789abcdef.part", out / "checkpoint" / ".fedcba9876543210.part"]
+    for part in parts:
+        part.write_bytes(b"half")
+    (tmp_path / ".run.01234567.part").mkdir()
+    assert cli.main(["info", str(out)]) == 0
+    assert cli.main(["resume", str(out)]) == 0
+    assert not any(part.exists() for part in parts)
+    assert cli.main([*fit_command(data, out, model="last-value", epochs=0), "--overwrite"]) == 0
+
+
+# ------------------------------------------------------------------------------------------------------ not finite
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """A function after which the training batches whose number it is told have a loss that is NaN."""
+
+    def spoil(is_bad: Callable[[int], bool]) -> None:
+        load, number = Batches.load, iter(range(10**6))
+
+        def load_spoilt(self: Batches, series: np.ndarray):
+            batch = load(self, series)
+            if len(self.bucket) < 10:  # the validation part
+                return batch
+            return batch._replace(weight=batch.weight * (jnp.nan if is_bad(next(number)) else 1.0))
+
+        monkeypatch.setattr(Batches, "load", load_spoilt)
+
+    return spoil
+
+
+def test_steps_without_a_finite_loss_are_skipped_counted_and_said(data, tmp_path, poison, capsys):
+    poison(lambda number: number in (1, 4, 5))
+    assert cli.main(fit_command(data, tmp_path / "run", model="last-value")) == 0
+    assert "3 steps without a finite gradient were skipped\n" in capsys.readouterr().err
+    records = checkpoint.read_metrics(tmp_path / "run")
+    assert [record.skipped for record in records] == [1, 3, 3]
+    assert all(np.isfinite([record.loss, record.valid_nll]).all() for record in records)
+    assert cli.main(["info", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["skipped steps"] == 3
+
+
+def test_a_skipped_step_moves_nothing(data, poison):
+    table = read_table(data)
+    plan = make_plan(table, None, Settings().with_values(QUICK | {"model": "last-value"}))
+    fresh = fitting.make_model(plan.settings, table)
+    poison(lambda number: number == 1)
+    begun = training.first_state(fresh, plan.train, plan.settings)
+    states = training.train(fresh, plan.train, plan.valid, plan.settings, begun)
+    (first, _), (second, _), (third, _) = (next(states) for _ in range(3))
+    assert eqx.tree_equal(second.params, first.params)
+    assert eqx.tree_equal(second.opt_state, first.opt_state)
+    assert not eqx.tree_equal(third.params, second.params)
+    assert [int(state.skipped_in_row) for state in (first, second, third)] == [0, 1, 0]
+
+
+def test_too_many_skipped_in_a_row_end_the_run_with_the_best_weights(data, tmp_path, poison, capsys, monkeypatch):
+    params_after, keep, out = {}, fitting._keep, tmp_path / "run"
+
+    def keep_and_note(folder, state, records, **when) -> None:
+        params_after[int(state.epoch)] = state.params
+        keep(folder, state, records, **when)
+
+    monkeypatch.setattr(fitting, "_keep", keep_and_note)
+    poison(lambda number: number >= 2 * NUM_BATCHES)  # all steps after the second epoch
+    assert cli.main(fit_command(data, out, model="last-value", max_skipped=2)) == 0
+    said = capsys.readouterr().err
+    assert "2 steps without a finite gradient were skipped\n" in said
+    assert "ended early: 2 steps in a row had no finite gradient\n" in said
+    records = checkpoint.read_metrics(out)
+    assert [record.skipped for record in records] == [0, 0]
+    best = 1 + int(np.argmin([record.valid_nll for record in records]))
+    assert records[-1].best_epoch == best
+    assert eqx.tree_equal(checkpoint.read_weights(out, params_after[best]), params_after[best])
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert cli.main(["resume", str(out)]) == 0  # it is over, and stays so
+    assert "ended early: 2 steps in a row" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_without_one_finite_score_keeps_its_first_weights(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(training, "make_score", lambda *_: lambda *_: float("inf"))
+    assert cli.main(fit_command(data, tmp_path / "run", model="last-value")) == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    told = [json.loads(line, parse_constant=pytest.fail) for line in lines]  # Infinity is not JSON
+    assert [each["valid_nll"] for each in told] == [None] * 3
+    assert checkpoint.read_metrics(tmp_path / "run")[-1].best_nll == float("inf")
+    capsys.readouterr()
+    assert cli.main(["info", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["validation nll"] is None
+
+
+# -------------------------------------------------------------------------------------------------- in another process
+
+CHILD = """
+import os, sys, time
+from vsdn import cli
+
+sync, pause = os.fsync, float(sys.argv[1])
+
+def slow_sync(number):  # a wider door for whoever wants to come in between
+    time.sleep(pause)
+    sync(number)
+
+os.fsync = slow_sync
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+def start(pause: float, command: list[str], cache: str | Path | None = None) -> subprocess.Popen[str]:
+    """The command in a process of its own, which waits for `pause` seconds over every file that it writes."""
+    own = {
+        "JAX_COMPILATION_CACHE_DIR": str(cache or jax.config.jax_compilation_cache_dir),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": str(int(jax.config.read("jax_disable_most_optimizations"))),
+    }
+    arguments = [sys.executable, "-c", CHILD, str(pause), *command]
+    return subprocess.Popen(arguments, env=os.environ | own, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def wait_until(happened: Callable[[], object], process: subprocess.Popen[str], most: float = 120.0) -> None:
+    """Returns as soon as it happened, or the process ended."""
+    end = time.monotonic() + most
+    while not happened() and process.poll() is None:
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def num_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_keeps_a_checkpoint_and_says_how_to_go_on(number, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = {"model": "last-value", "epochs": 8, "checkpoint_every": 200}
+    assert cli.main(fit_command(data, Path("whole"), **values)) == 0
+    process = start(0.05, fit_command(data, Path("cut"), **values))
+    wait_until(lambda: num_lines(tmp_path / "cut" / "metrics.jsonl") >= 2, process)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1] == "stopped; go on with: vsdn resume cut"
+    epochs = num_lines(tmp_path / "cut" / "metrics.jsonl")
+    assert 2 <= epochs < 8
+    command = re.sub(".*: vsdn ", "", said.splitlines()[-1]).split()
+    assert cli.main(command) == 0
+    assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_kill_at_ten_moments(data, tmp_path, capsys):
+    """Two kills fall into the start, one into the making of the folder, seven anywhere between there and the end."""
+    chance, whole, timed = random.Random(0), tmp_path / "whole", tmp_path / "timed"
+    cache = tmp_path / "xla"  # a kill may hurt it
+
+    def fit(out: Path, every: int) -> list[str]:
+        return fit_command(data, out, model="vsdn-f", epochs=12, checkpoint_every=every)
+
+    assert start(0, fit(whole, 200), cache).communicate()[0]  # compiles what all others need
+    began = time.monotonic()
+    process = start(0.02, fit(timed, 1), cache)
+    wait_until(timed.exists, process)
+    up = time.monotonic()
+    assert process.communicate()[0]
+    start_up, training_time = up - began, time.monotonic() - up
+    assert_same_run(timed, whole)
+    hit = collections.Counter()
+    for kill in range(10):
+        out, every = tmp_path / f"run{kill}", 1 + kill % 3
+        process = start(0.02, fit(out, every), cache)
+        if kill < 2:
+            time.sleep(chance.uniform(0, start_up))
+        elif kill == 2:
+            wait_until(lambda out=out: list(tmp_path.glob(f".{out.name}.*.part")), process)
+            time.sleep(chance.uniform(0, 0.06))
+        else:
+            wait_until(out.exists, process)
+            time.sleep((kill - 3 + chance.random()) / 7 * 0.95 * training_time)
+        process.kill()
+        process.communicate()
+        phase = "end" if process.returncode == 0 else "training" if out.exists() else "start"
+        hit[phase] += 1
+        capsys.readouterr()
+        assert cli.main(["resume", str(out)] if out.exists() else fit(out, every)) == 0, capsys.readouterr().err
+        assert_same_run(out, whole)
+        assert not list(out.rglob("*.part"))
+    with capsys.disabled():
+        print(f"\nkills by phase: {dict(hit)}; start-up {start_up:.1f} s, training {training_time:.1f} s")
+    assert hit["training"] >= 6
+    assert hit["start"] >= 2

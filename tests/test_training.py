@@ -1,0 +1,128 @@
+"""The loop: it learns, keeps its best, skips what is not finite, and its noise is fresh at every step."""
+
+import dataclasses
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from examples import make_model, make_table
+
+from vsdn import training
+from vsdn.batches import Batches
+from vsdn.data import Scaler
+from vsdn.grids import Marching, make_grids
+from vsdn.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("lenient")
+TINY = {
+    "hidden_size": 4,
+    "latent_size": 2,
+    "width": 5,
+    "init_width": 4,
+    "batch_size": 8,
+    "num_paths": 2,
+    "lr_warmup": 2,
+}
+
+
+@pytest.fixture
+def parts():
+    table = make_table(16, max_rows=7)
+    scaler = Scaler.fit(table)
+    grids = make_grids(table, scaler, Marching(0.5))
+    return Batches.make(grids, 8, 1), Batches.make(grids, 16, 1)
+
+
+def run(model, parts, **values):
+    settings = Settings().with_values(TINY | {"epochs": 3, "learning_rate": 0.02} | values)
+    state = training.first_state(model, parts[0], settings)
+    return list(training.train(model, *parts, settings, state)), settings
+
+
+def last_value():
+    return make_model("last-value", clock_size=0)
+
+
+def test_it_learns_and_keeps_the_best(parts):
+    history, _ = run(last_value(), parts, epochs=30, learning_rate=0.05, patience=30)
+    records = [record for _, record in history if record is not None]
+    assert len(records) == 30
+    assert records[-1].best_nll == pytest.approx(min(record.valid_nll for record in records))
+    assert records[-1].best_nll < records[0].valid_nll - 0.1
+    state = history[-1][0]
+    score = training.make_score(eqx.partition(last_value(), eqx.is_inexact_array)[1], Settings().training)
+    assert score(state.best_params, parts[1]) == pytest.approx(records[-1].best_nll, rel=1e-6)
+
+
+def test_it_stops_when_patience_ends(parts):
+    history, settings = run(last_value(), parts, epochs=50, learning_rate=1e-12, patience=2)
+    assert training.why_ended(history[-1][0], settings.training) == "no better validation score for 2 epochs"
+    assert int(history[-1][0].epoch) < 50
+
+
+def poisoned(batches):
+    """The same batches, with one value that no gradient survives."""
+    values = batches.grids.values.copy()
+    values[np.argmax(batches.grids.mask[:, 0]), 0] = np.inf
+    return dataclasses.replace(batches, grids=dataclasses.replace(batches.grids, values=values))
+
+
+def test_steps_that_are_not_finite_are_skipped_and_counted(parts):
+    history, _ = run(last_value(), (poisoned(parts[0]), parts[1]))
+    state = history[-1][0]
+    assert int(state.skipped) == 3  # one of the two batches of each epoch
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
+    steps = [state for state, record in history if record is None]
+    for before, after in itertools.pairwise(steps):
+        if int(after.skipped) > int(before.skipped):
+            assert eqx.tree_equal(before.params, after.params)
+            assert eqx.tree_equal(before.opt_state, after.opt_state)
+    assert np.isfinite(history[-1][1].loss)
+
+
+def test_too_many_in_a_row_end_the_run(parts):
+    batches = poisoned(dataclasses.replace(parts[0], batch_size=16))
+    history, settings = run(last_value(), (batches, parts[1]), max_skipped=3, epochs=9)
+    assert int(history[-1][0].step) == 3
+    assert training.why_ended(history[-1][0], settings.training) == "3 steps in a row had no finite gradient"
+
+
+def test_the_kl_warms_up(parts):
+    """With all weight on the KL of a posterior that differs, an early step's loss is smaller than a late one's."""
+    model = make_model("vsdn-s", clock_size=0)
+    settings = Settings().with_values(TINY | {"objective": "vae", "beta": 100.0, "kl_warmup": 50, "epochs": 100})
+    state = training.first_state(model, parts[0], settings)
+    static = eqx.partition(model, eqx.is_inexact_array)[1]
+    update = training.make_update(static, training.make_optimiser(settings.training, 10), settings, 2)
+    batch = parts[0].load(parts[0].epoch()[0])
+    early = update(state, batch).loss_sum
+    late = update(state._replace(step=jnp.asarray(99, jnp.int32)), batch).loss_sum
+    assert float(late) > float(early)
+
+
+def test_every_step_has_noise_of_its_own(parts):
+    model = make_model("vsdn-f", clock_size=0)
+    settings = Settings().with_values(TINY | {"epochs": 1})
+    static = eqx.partition(model, eqx.is_inexact_array)[1]
+    update = training.make_update(static, training.make_optimiser(settings.training, 10), settings, 2)
+    state, batch = training.first_state(model, parts[0], settings), parts[0].load(parts[0].epoch()[0])
+    losses = {float(update(state._replace(step=jnp.asarray(step, jnp.int32)), batch).loss_sum) for step in (0, 1, 2)}
+    assert len(losses) == 3
+    assert float(update(state, batch).loss_sum) in losses
+
+
+def test_an_epoch_takes_every_series_once_and_shuffles(parts):
+    batches = parts[0]
+    one, two = (batches.epoch(np.random.default_rng(seed)) for seed in (1, 2))
+    assert sorted(np.concatenate(one)) == list(range(16))
+    assert any(not np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_a_batch_that_is_filled_up_counts_its_own_series_only(parts):
+    batches = dataclasses.replace(parts[0], batch_size=12)
+    last = batches.load(batches.epoch()[-1])
+    assert float(last.weight.sum()) == 4
+    assert last.grid.dt.shape[0] == 12
