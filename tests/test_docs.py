@@ -1,0 +1,36 @@
+"""What the documentation says is what the program does."""
+
+import pkgutil
+import re
+import runpy
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_cli_reference_is_current(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # the reader's terminal changes nothing
+    reference = runpy.run_path(str(DOCS / "make_cli_reference.py"))["reference"]
+    written = (DOCS / "cli.md").read_text("utf-8")
+    assert written == reference(), "docs/cli.md is not what --help says any more: renew it with `make docs`"
+
+
+def test_the_equation_page_names_what_exists():
+    page = (DOCS / "equations.md").read_text("utf-8")
+    names = re.findall(r"`(vsdn(?:\.\w+)+)`", page)
+    assert len(names) > 20
+    for name in names:
+        assert pkgutil.resolve_name(name) is not None
+    for path, test in re.findall(r"`(tests/[\w/]+\.py)`: `(\w+)`", page):
+        assert f"def {test}(" in (DOCS.parent / path).read_text("utf-8")
+
+
+def test_every_numbered_equation_has_a_row():
+    rows = re.findall(r"^\| (\d+) \|", (DOCS / "equations.md").read_text("utf-8"), re.MULTILINE)
+    assert [int(number) for number in rows] == list(range(1, 30))
+
+
+def test_the_ten_truths_are_where_contributing_says():
+    root = DOCS.parent
+    for name, test in re.findall(r"`([\w/]+)::(\w+)`", (root / "CONTRIBUTING.md").read_text("utf-8")):
+        assert f"def {test}(" in (root / "tests" / f"{name}.py").read_text("utf-8")
