@@ -52,7 +52,7 @@ class ObjectiveSettings(Section):
     """What is maximised."""
 
     objective: Literal["vae", "iwae"] = Field(default="iwae", description="the bound")
-    num_paths: int = Field(default=5, ge=1, le=MOST_PATHS, description="latent paths K a series")
+    num_paths: int = Field(default=3, ge=1, le=MOST_PATHS, description="latent paths K a series")
     alpha: float = Field(default=0.5, ge=0, le=1, description="share of the IWAE bound when objective is iwae")
     beta: float = Field(default=1.0, ge=0, description="weight of the KL in the VAE bound")
     kl_warmup: int = Field(
@@ -91,7 +91,7 @@ class TrainingSettings(Section):
         le=MOST_EPOCHS,
         description="passes over the training part; chosen from the data if not given",
     )
-    batch_size: int = Field(default=100, ge=1, description="series a step")
+    batch_size: int = Field(default=50, ge=1, description="series a step")
     learning_rate: float = Field(default=5e-3, gt=0, description="at its highest")
     schedule: Literal["cosine", "constant"] = Field(
         default="cosine", description="of the learning rate, after its warm-up"

@@ -1,7 +1,5 @@
 import dataclasses
 import hashlib
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,14 +30,9 @@ def test_published_csv_has_the_published_hash():
     assert hashlib.sha256(double_ou.published_csv()).hexdigest() == PUBLISHED_SHA256
 
 
-def test_make_equals_the_published_file(published):
-    path = Path(os.environ.get("VSDN_DATA", "../shared/data")) / "double_ou" / "double_OU.csv.xz"
-    if not path.exists():
-        pytest.skip(
-            f"{path} is missing: run double_OU.py of github.com/edebrouwer/gru_ode_bayes, pack double_OU.csv with xz, "
-            "and put it there or set VSDN_DATA to the folder above double_ou/"
-        )
-    assert_same(published, double_ou.load(path))
+def test_make_equals_the_published_file(published, shared_data):
+    source = "double_OU.py of github.com/edebrouwer/gru_ode_bayes (pack its double_OU.csv with xz)"
+    assert_same(published, double_ou.load(shared_data("double_ou/double_OU.csv.xz", source)))
 
 
 def test_load_reads_what_published_csv_writes(tmp_path):
