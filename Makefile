@@ -25,6 +25,15 @@ format: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/make_cli_reference.py
 
+# The benchmark has an environment of its own: PyTorch, the rival, is nothing that the library needs.
+.venv-bench/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check torch==2.13.0 -e .
+	touch $@
+
+bench-step: .venv-bench/.ready
+	.venv-bench/bin/python benchmarks/training_step.py --out benchmarks/RESULTS.md
+
 # constraints.txt makes the install repeatable; `make lock` renews it from the bounds in pyproject.toml.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -39,4 +48,4 @@ lock:
 	touch $(READY)
 
 clean:
-	rm -rf .venv vsdn-demo build dist
+	rm -rf .venv .venv-bench vsdn-demo build dist

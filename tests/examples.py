@@ -35,9 +35,11 @@ def make_model(name: str, clock_size: int = 2, **settings):
     return MODELS[name](len(VARIABLES), clock_size, model_settings, key=jr.key(3))
 
 
-def make_grid(table: Table, series: int = 0, marching: Marching = MARCHING, pad: int = 1) -> Grid:
+def make_grid(
+    table: Table, series: int = 0, marching: Marching = MARCHING, pad: int = 1, scaler: Scaler | None = None
+) -> Grid:
     """One series on its grid, padded by `pad` points."""
-    grids = make_grids(table, make_scaler(table), marching)
+    grids = make_grids(table, scaler or make_scaler(table), marching)
     batch = grids.pad(np.array([series]), int(grids.num_points[series]) + pad, int(grids.num_rows[series]) + pad - 1)
     return Grid(*(part[0] for part in batch))
 

@@ -78,7 +78,7 @@ def test_training_goes_on_from_any_state_bit_for_bit(model, data, tmp_path):
             assert eqx.tree_equal(jax.tree.map(np.asarray, state), jax.tree.map(np.asarray, expected))
 
 
-@pytest.mark.parametrize("every", [1, 2, 200])
+@pytest.mark.parametrize("every", [2, 200])
 def test_a_run_cut_by_an_error_goes_on(every, data, tmp_path, monkeypatch):
     fit = fit_command(data, tmp_path / "whole", model="last-value", checkpoint_every=every)
     assert cli.main(fit) == 0

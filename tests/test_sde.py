@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, multivariate_normal
 
-from vsdn.sde import Steps, bridge, brownian, posterior_path, prior_path, step_noise
+from vsdn.sde import Steps, bridge, brownian, posterior_path, prior_path, step_noise, training_noise
 
 LATENT, STEPS = 3, 12
 
@@ -125,3 +125,14 @@ def test_a_branch_over_a_whole_step_moves_with_its_noise(x64, key):
     np.testing.assert_allclose(at(0.3), noise[1] * 0.3**0.5, rtol=1e-9)
     just_over, just_under = at(0.3 + 1e-9), at(0.3 - 1e-9)
     np.testing.assert_allclose(just_over, just_under, atol=1e-3)  # one path: no jump where a step ends
+
+
+def test_training_noise_has_the_law_of_normals(key):
+    noise = np.asarray(training_noise(key, (1001, 333)))
+    count, flat = noise.size, noise.ravel().astype(float)
+    moments = [(flat**power).mean() for power in (1, 2, 3, 4)]
+    errors = np.sqrt(np.array([1.0, 2.0, 15.0, 96.0]) / count)  # of the means of the powers of a normal
+    assert np.all(np.abs(np.array(moments) - [0, 1, 0, 3]) < 4 * errors + [0, 0, 0, 2e-3])  # no level beyond 4.3
+    assert kstest(flat, "norm").pvalue > 1e-3
+    pairs = np.corrcoef(flat[: count // 2], flat[count // 2 : 2 * (count // 2)])[0, 1]  # the two halves of a word
+    assert abs(pairs) < 4 / (count // 2) ** 0.5

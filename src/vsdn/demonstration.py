@@ -21,6 +21,8 @@ def run(out: Path, *, seed: int = 0, progress: bool = True) -> dict[str, dict[st
     train, valid, test = double_ou.split(double_ou.make(NUM_SERIES, seed=seed))
     console.print(f"{train.num_series} series to learn from, {test.num_series} to be tested on; fitting vsdn-f …")
     fitted = fit(train, valid=valid, preset="demo", seed=seed, out=out / "run", overwrite=True, progress=progress)
+    if fitted.interrupted:
+        raise KeyboardInterrupt
     rivals = {
         name: fit(train, valid=valid, preset="demo", model=name, progress=progress) for name in ("last-value", "mean")
     }

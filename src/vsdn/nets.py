@@ -170,6 +170,7 @@ class ODERNN(eqx.Module):
         """The memory along the grid, of everything up to each point."""
         clock = jnp.concatenate([grid.clock[:1], grid.clock[:-1]])  # of the point where the step begins
 
+        @jax.checkpoint  # the backward pass keeps h alone
         def step(h, at):
             dt, clock, y, mask = at
             pre = self.drift(h, clock, dt)
@@ -181,6 +182,7 @@ class ODERNN(eqx.Module):
     def backward(self, grid: Grid) -> Float[Array, "point hidden"]:
         """g(τ_k⁺): the memory of everything after each point, run back in time."""
 
+        @jax.checkpoint
         def step(g, at):
             dt, clock, y, mask = at
             return self.drift(self.jump(g, y, mask), clock, dt), g

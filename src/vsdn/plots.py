@@ -72,6 +72,7 @@ def _draw_fan(panel: Axes, table: Table, fan: Fan, cut: float | None, channels: 
         locator = matplotlib.dates.AutoDateLocator(maxticks=6)
         panel.xaxis.set_major_locator(locator)
         panel.xaxis.set_major_formatter(matplotlib.dates.ConciseDateFormatter(locator))
+    panel.set_xlabel(table.layout.time, fontsize=8)
     panel.set_title(f"series {table.ids[fan.series]}", fontsize=10, loc="left")
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(labelsize=8)

@@ -1,11 +1,15 @@
 """The Euler–Maruyama loop: a latent path, what it costs (KL) and how likely it was (log-ratio)."""
 
+import functools
+import math
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 Drift = Callable[[Float[Array, " latent"], Float[Array, " width"]], Float[Array, " latent"]]
@@ -58,6 +62,22 @@ def prior_path(
         return x, x
 
     return jnp.concatenate([x0[None], jax.lax.scan(step, x0, (steps, noise))[1]])
+
+
+def training_noise(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Standard normals on 2¹⁶ levels, two of every 32 random bits: six times quicker than exact ones on a CPU."""
+    count = math.prod(shape)
+    bits = jr.bits(key, ((count + 1) // 2,), jnp.uint32)
+    levels = jnp.concatenate([bits >> 16, bits & 0xFFFF])[:count]
+    return jnp.asarray(_quantile_table())[levels].reshape(shape)
+
+
+@functools.cache
+def _quantile_table() -> np.ndarray:
+    """The quantiles at the middles of 2¹⁶ equal parts, scaled to variance one."""
+    levels = (np.arange(2**16) + 0.5) / 2**16
+    quantiles = np.array([NormalDist().inv_cdf(level) for level in levels.tolist()])
+    return (quantiles / quantiles.std()).astype(np.float32)
 
 
 def noise_at(key: PRNGKeyArray, number: Int[Array, ""], latent_size: int) -> Float[Array, " latent"]:

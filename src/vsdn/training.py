@@ -66,10 +66,21 @@ def make_optimiser(settings: TrainingSettings, num_steps: int) -> optax.Gradient
 
 def init(model: AbstractModel, optimiser: optax.GradientTransformation) -> TrainState:
     """The state before the first step."""
-    params = eqx.filter(model, eqx.is_inexact_array)
+    strong = lambda leaf: jnp.asarray(leaf, leaf.dtype)  # a weakly typed array would have `update` compiled again
+    params = jax.tree.map(strong, eqx.filter(model, eqx.is_inexact_array))
     zero, count = jnp.zeros(()), jnp.zeros((), jnp.int32)
     return TrainState(
-        params, optimiser.init(params), count, count, zero, count, count, count, params, jnp.asarray(jnp.inf), count
+        params,
+        optimiser.init(params),
+        count,
+        count,
+        zero,
+        count,
+        count,
+        count,
+        params,
+        jnp.asarray(jnp.inf, zero.dtype),
+        count,
     )
 
 

@@ -10,7 +10,7 @@ from vsdn.grids import Grid, Queries
 from vsdn.likelihoods import FAMILIES, Likelihood
 from vsdn.models.base import AbstractModel, Evidence, at_rows, masked_log_lik
 from vsdn.nets import ACTIVATIONS, ODERNN, AbstractEncoder, Diffusion, Drift, Filter, Memory, Smoother, SplitMLP
-from vsdn.sde import Steps, brownian, posterior_path, prior_path, step_noise
+from vsdn.sde import Steps, brownian, posterior_path, prior_path, step_noise, training_noise
 from vsdn.settings import ModelSettings
 
 
@@ -49,7 +49,7 @@ class VSDN(AbstractModel):
         memory = self.memory.forward(grid)
         steps = self.steps(grid, memory, self.encoder(grid, memory))
         x0 = self.initial(memory.pre[0])
-        noise = jr.normal(key, (num_samples, *steps.log_diffusion.shape), x0.dtype)
+        noise = training_noise(key, (num_samples, *steps.log_diffusion.shape)).astype(x0.dtype)
         paths = jax.vmap(lambda eps: posterior_path(self.drift, x0, steps, eps))(noise)
         states = jax.vmap(lambda states: at_rows(states, grid))(paths.states)
         params = self.decode(states, at_rows(memory.pre, grid))
@@ -60,7 +60,7 @@ class VSDN(AbstractModel):
         memory = self.memory.forward(grid)
         steps = self.steps(grid, memory)
         x0 = self.initial(memory.pre[0])
-        noise = jr.normal(key, (num_samples, *steps.log_diffusion.shape), x0.dtype)
+        noise = training_noise(key, (num_samples, *steps.log_diffusion.shape)).astype(x0.dtype)
         states = jax.vmap(lambda eps: prior_path(self.drift, x0, steps, eps))(noise)
         return self.decode(states[:, grid.rows], memory.pre[grid.rows])
 

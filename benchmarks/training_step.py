@@ -1,0 +1,266 @@
+"""One training step (loss and gradient) of VSDN-F and VSDN-S on Double-OU: this library against a PyTorch loop.
+
+Both compute the same: before anything is timed, weights and noise are shared and loss and every gradient must agree.
+Sizes are the paper's (preset paper-double-ou). Programs are timed in turn, a step of each a round, so that whatever
+else the machine does falls on all alike. Needs PyTorch: `make bench-step` sets it up and runs this.
+
+Example: python benchmarks/training_step.py --model vsdn-s --max-step 0.25 --repeats 30
+"""
+
+import argparse
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # or torch's idle threads would burn the cores of a busy machine
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]
+from torch_vsdn import TorchGrid, TorchVSDN
+
+from vsdn import training
+from vsdn.batches import Batch, Batches
+from vsdn.data import Scaler
+from vsdn.datasets import double_ou
+from vsdn.grids import Marching, make_grids
+from vsdn.models import MODELS
+from vsdn.settings import Settings, read_preset
+
+TOLERANCE = 1e-4
+WARM_UP = 3
+MEMORY_STEPS = (0.25, 0.1, 0.05, 0.025)
+
+TEXT = """# One training step: vsdn against a PyTorch loop
+Loss and gradient of a Double-OU batch, the paper's sizes, Δt = {max_step:g}, float32, {repeats} rounds. Times in ms:
+median, least and quartiles on the wall, median CPU time of all threads. × vsdn: the median over rounds of a program's
+time to vsdn's in the same round; above 1, vsdn is faster.
+
+| model | program | wall | least | quartiles | CPU | wall × vsdn | CPU × vsdn |
+|---|---|--:|--:|--:|--:|--:|--:|
+{times}
+
+Temporary memory of vsdn's compiled step in MB, and what one more grid step adds, in sizes of the states
+(batch × paths × latent floats):
+
+| model | {heading} |
+|---|{rule}
+{memory}
+
+{notes}
+- {machine} Under a load above
+  the cores, ratios moved by about a tenth from run to run; times mean little.
+- `python benchmarks/training_step.py{options}`
+"""
+
+
+class Case(NamedTuple):
+    """A model with fresh weights and one batch for it."""
+
+    settings: Settings
+    batch: Batch
+    params: Any
+    static: Any
+
+    @property
+    def noise_shape(self) -> tuple[int, int, int, int]:
+        """(batch, sample, step, latent)."""
+        size, num_points = self.batch.grid.dt.shape
+        return size, self.settings.objective.num_paths, num_points - 1, self.settings.model.sizes[1]
+
+
+class Timing(NamedTuple):
+    wall: np.ndarray  # milliseconds, one a round
+    cpu: np.ndarray  # of all threads
+
+
+class Memory(NamedTuple):
+    """Temporary memory of the compiled step against the number of grid steps."""
+
+    num_steps: list[int]
+    num_bytes: list[int]
+    states: float  # its slope, in sizes of the states of all paths at one step
+
+
+def make_case(model: str, max_step: float, batch_size: int) -> Case:
+    """The paper's sizes on one padded batch of Double-OU."""
+    settings = Settings().with_values(read_preset("paper-double-ou") | {"model": model})
+    table = double_ou.make(batch_size, seed=0)
+    batches = Batches.make(make_grids(table, Scaler.fit(table, 1.0), Marching(max_step, start=0.0)), batch_size, 1)
+    fresh = MODELS[model](len(table.variables), 0, settings.model, key=jr.key(0))
+    return Case(settings, batches.load(batches.epoch()[0]), *eqx.partition(fresh, eqx.is_inexact_array))
+
+
+def compile_step(case: Case) -> Any:
+    """The library's step, compiled: (params, batch, key) to loss and gradient."""
+
+    def loss(params: Any, batch: Batch, key: Any) -> jax.Array:
+        model = eqx.combine(params, case.static)
+        return training.mean_loss(model, batch, jnp.ones(()), settings=case.settings.objective, key=key)
+
+    return jax.jit(jax.value_and_grad(loss)).lower(case.params, case.batch, jr.key(0)).compile()
+
+
+def by_name(tree: Any) -> dict[str, torch.Tensor]:
+    """The arrays of a model under the names that PyTorch gives them."""
+    part = lambda key: str(key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.name)
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {".".join(map(part, path)): torch.from_numpy(np.array(leaf)) for path, leaf in leaves}
+
+
+def make_rival(case: Case) -> TorchVSDN:
+    """The PyTorch program with the same weights."""
+    rival = TorchVSDN(case.batch.grid.values.shape[2], case.settings.model)
+    rival.load_state_dict(by_name(case.params))
+    return rival
+
+
+def shared_noise(case: Case, key: Any) -> torch.Tensor:
+    """The normals that the library draws from this key, steps first."""
+    size, *shape = case.noise_shape
+    noise = jax.vmap(lambda key: jr.normal(key, shape))(jr.split(key, size))
+    return torch.from_numpy(np.array(noise)).permute(2, 0, 1, 3).contiguous()
+
+
+def check_same(case: Case, step: Any, rival: TorchVSDN) -> float:
+    """The largest relative difference of the loss and of each gradient; an error if it is above the tolerance."""
+    key = jr.key(1)
+    loss, grads = step(case.params, case.batch, key)
+    rival_loss = rival.loss(TorchGrid.make(case.batch.grid), shared_noise(case, key), case.settings.objective.alpha)
+    rival_loss.backward()
+    ours = by_name(grads) | {"loss": torch.tensor(float(loss))}
+    theirs = {name: param.grad for name, param in rival.named_parameters()} | {"loss": rival_loss.detach()}
+    gaps = {name: float((theirs[name] - ours[name]).norm() / ours[name].norm()) for name in theirs}
+    worst = max(gaps, key=lambda name: gaps[name])
+    if not gaps[worst] < TOLERANCE:
+        raise AssertionError(f"not the same computation: {worst} differs by {gaps[worst]:.1e}, more than {TOLERANCE}")
+    return gaps[worst]
+
+
+def programs(case: Case, step: Any, rival: TorchVSDN) -> dict[str, Callable[[], object]]:
+    """What is timed, by name; each draws its own noise."""
+    grid, key, alpha = TorchGrid.make(case.batch.grid), jr.key(2), case.settings.objective.alpha
+    size, num_paths, num_steps, latent = case.noise_shape
+
+    def run_torch(num_threads: int) -> None:
+        torch.set_num_threads(num_threads)
+        rival.zero_grad(set_to_none=True)
+        rival.loss(grid, torch.randn(num_steps, size, num_paths, latent), alpha).backward()
+
+    named: dict[str, Callable[[], object]] = {"vsdn": lambda: jax.block_until_ready(step(case.params, case.batch, key))}
+    for count in sorted({1, num_cores()}):
+        named[f"torch, {count} thread{'s' * (count > 1)}"] = lambda count=count: run_torch(count)
+    return named
+
+
+def time_in_turn(named: dict[str, Callable[[], object]], repeats: int) -> dict[str, Timing]:
+    """Wall and CPU time of each program in each round, the rounds of warm-up left out."""
+    times = np.empty((2, len(named), WARM_UP + repeats))
+    for number in range(WARM_UP + repeats):
+        for place, run in enumerate(named.values()):
+            run()  # as in training, the step before was of the same program
+            wall, cpu = time.perf_counter(), time.process_time()
+            run()
+            times[:, place, number] = time.perf_counter() - wall, time.process_time() - cpu
+    times = 1e3 * times[:, :, WARM_UP:]
+    return {name: Timing(times[0, place], times[1, place]) for place, name in enumerate(named)}
+
+
+def measure_memory(model: str, batch_size: int) -> Memory:
+    """Temporary bytes of the compiled step at several step lengths, and their slope."""
+    cases = [make_case(model, max_step, batch_size) for max_step in MEMORY_STEPS]
+    num_bytes = [compile_step(case).memory_analysis().temp_size_in_bytes for case in cases]
+    num_steps = [case.noise_shape[2] for case in cases]
+    size, num_paths, _, latent = cases[0].noise_shape
+    slope = np.polyfit(num_steps, num_bytes, 1)[0]
+    return Memory(num_steps, num_bytes, float(slope / (size * num_paths * latent * 4)))
+
+
+def num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def time_rows(model: str, timings: dict[str, Timing]) -> list[str]:
+    """A table row a program; ratios are medians over rounds of its time to the library's in the same round."""
+    ours, rows = timings["vsdn"], []
+    for name, timing in timings.items():
+        low, middle, high = np.quantile(timing.wall, [0.25, 0.5, 0.75])
+        spread = f"{middle:.0f} | {timing.wall.min():.0f} | {low:.0f}–{high:.0f} | {np.median(timing.cpu):.0f}"
+        ratio = f"{np.median(timing.wall / ours.wall):.2f} | {np.median(timing.cpu / ours.cpu):.2f}"
+        rows.append(f"| {model} | {name} | {spread} | {ratio} |")
+    return rows
+
+
+def memory_row(model: str, memory: Memory) -> str:
+    sizes = " | ".join(f"{each / 1e6:.0f}" for each in memory.num_bytes)
+    return f"| {model} | {sizes} | {memory.states:.1f} |"
+
+
+def machine(loads: list[float]) -> str:
+    """The machine and what else it did, in one sentence."""
+    versions = f"Python {platform.python_version()}, JAX {jax.__version__}, PyTorch {torch.__version__}"
+    busy = f"load average {min(loads):.1f} to {max(loads):.1f} while it ran"
+    return f"{num_cores()} cores ({platform.machine()}), {versions}; {busy}."
+
+
+def run(model: str, max_step: float, batch_size: int, repeats: int) -> tuple[list[str], str]:
+    """The rows of one model, and a sentence on its batch."""
+    case = make_case(model, max_step, batch_size)
+    step, rival = compile_step(case), make_rival(case)
+    gap = check_same(case, step, rival)
+    timings = time_in_turn(programs(case, step, rival), repeats)
+    size, num_paths, num_steps, _ = case.noise_shape
+    note = f"{model}: {size} series × {num_paths} paths × {num_steps} steps; largest difference to PyTorch {gap:.0e}."
+    return time_rows(model, timings), note
+
+
+def report(models: list[str], max_step: float, batch_size: int, repeats: int) -> str:
+    """Everything measured, as Markdown."""
+    loads, times, notes = [os.getloadavg()[0]], [], []
+    for model in models:
+        rows, note = run(model, max_step, batch_size, repeats)
+        times, notes, loads = times + rows, [*notes, note], [*loads, os.getloadavg()[0]]
+    memory = {model: measure_memory(model, batch_size) for model in models}
+    num_steps = memory[models[0]].num_steps
+    model = f" --model {models[0]}" * (len(models) == 1)
+    return TEXT.format(
+        max_step=max_step,
+        repeats=repeats,
+        times="\n".join(times),
+        heading=" | ".join(f"{number} steps" for number in num_steps) + " | states a step",
+        rule="--:|" * (len(num_steps) + 1),
+        memory="\n".join(memory_row(name, each) for name, each in memory.items()),
+        notes="\n".join(f"- {note}" for note in notes),
+        machine=machine([*loads, os.getloadavg()[0]]),
+        options=f"{model} --batch-size {batch_size} --max-step {max_step:g} --repeats {repeats}",
+    )
+
+
+def parse_arguments() -> argparse.Namespace:
+    about, _, example = (__doc__ or "").partition("Example: ")
+    parser = argparse.ArgumentParser(description=about, epilog=f"Example: {example}")
+    parser.add_argument("--model", choices=("vsdn-f", "vsdn-s"), help="one of them; both if not given")
+    parser.add_argument("--max-step", type=float, default=0.25, help="longest solver step (default %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=250, help="series a step (default %(default)s, the paper's)")
+    parser.add_argument("--repeats", type=int, default=30, help="timed steps of each program (default %(default)s)")
+    parser.add_argument("--out", type=Path, help="write the tables to this file too")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    models = [arguments.model] if arguments.model else ["vsdn-f", "vsdn-s"]
+    text = report(models, arguments.max_step, arguments.batch_size, arguments.repeats)
+    print(text, end="")
+    if arguments.out is not None:
+        arguments.out.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
