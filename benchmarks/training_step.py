@@ -31,6 +31,7 @@ from vsdn.data import Scaler
 from vsdn.datasets import double_ou
 from vsdn.grids import Marching, make_grids
 from vsdn.models import MODELS
+from vsdn.sde import training_noise
 from vsdn.settings import Settings, read_preset
 
 TOLERANCE = 1e-4
@@ -124,7 +125,7 @@ def make_rival(case: Case) -> TorchVSDN:
 def shared_noise(case: Case, key: Any) -> torch.Tensor:
     """The normals that the library draws from this key, steps first."""
     size, *shape = case.noise_shape
-    noise = jax.vmap(lambda key: jr.normal(key, shape))(jr.split(key, size))
+    noise = jax.vmap(lambda key: training_noise(key, tuple(shape)))(jr.split(key, size))
     return torch.from_numpy(np.array(noise)).permute(2, 0, 1, 3).contiguous()
 
 
