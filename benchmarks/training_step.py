@@ -31,7 +31,7 @@ from vsdn.data import Scaler
 from vsdn.datasets import double_ou
 from vsdn.grids import Marching, make_grids
 from vsdn.models import MODELS
-from vsdn.sde import training_noise
+from vsdn.sde import noise_at, path_seed
 from vsdn.settings import Settings, read_preset
 
 TOLERANCE = 1e-4
@@ -124,8 +124,11 @@ def make_rival(case: Case) -> TorchVSDN:
 
 def shared_noise(case: Case, key: Any) -> torch.Tensor:
     """The normals that the library draws from this key, steps first."""
-    size, *shape = case.noise_shape
-    noise = jax.vmap(lambda key: training_noise(key, tuple(shape)))(jr.split(key, size))
+    size, num_paths, num_steps, latent = case.noise_shape
+    at = lambda key, path, number: noise_at(path_seed(key), path, number, latent)
+    of_path = lambda key, path: jax.vmap(lambda number: at(key, path, number))(jnp.arange(num_steps))
+    of_series = lambda key: jax.vmap(lambda path: of_path(key, path))(jnp.arange(num_paths))
+    noise = jax.vmap(of_series)(jr.split(key, size))
     return torch.from_numpy(np.array(noise)).permute(2, 0, 1, 3).contiguous()
 
 

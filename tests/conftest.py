@@ -9,7 +9,19 @@ import jax.random as jr
 import pytest
 from jaxtyping import install_import_hook
 
-CHECKED = ("batches", "grids", "likelihoods", "metrics", "models", "nets", "objectives", "online", "sde", "training")
+CHECKED = (
+    "batches",
+    "fused",
+    "grids",
+    "likelihoods",
+    "metrics",
+    "models",
+    "nets",
+    "objectives",
+    "online",
+    "sde",
+    "training",
+)
 install_import_hook([f"vsdn.{name}" for name in CHECKED], "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_disable_most_optimizations", True)  # most of a small test's time is compilation

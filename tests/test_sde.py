@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, multivariate_normal
 
-from vsdn.sde import Steps, bridge, brownian, posterior_path, prior_path, step_noise, training_noise
+from vsdn.sde import Steps, bridge, brownian, noise_at, path_noise, path_seed, posterior_path, prior_path
 
 LATENT, STEPS = 3, 12
 
@@ -25,20 +25,25 @@ def steps(x64, key):
         dt=jr.uniform(dt_key, (STEPS,), minval=0.02, maxval=0.3),
         prior=prior,
         posterior=prior + 0.5 * jr.normal(posterior_key, (STEPS, LATENT)),
-        log_diffusion=0.3 * jr.normal(diffusion_key, (STEPS, LATENT)),
+        diffusion=jnp.exp(0.3 * jr.normal(diffusion_key, (STEPS, LATENT))),
     )
+
+
+def given(eps):
+    """Noise that was drawn before."""
+    return lambda number: eps[number]
 
 
 def paths_of(steps, key, count):
     noise = jr.normal(key, (count, STEPS, LATENT))
-    return jax.vmap(lambda eps: posterior_path(drift, jnp.zeros(LATENT), steps, eps))(noise), noise
+    return jax.vmap(lambda eps: posterior_path(drift, jnp.zeros(LATENT), steps, given(eps)))(noise), noise
 
 
 def test_log_ratio_is_the_difference_of_the_transition_log_densities(steps, key):
     path, _ = paths_of(steps, key, 1)
     states, log_ratio = np.asarray(path.states[0]), 0.0
     for k in range(STEPS):
-        cov = np.diag(np.exp(2 * steps.log_diffusion[k]) * steps.dt[k])
+        cov = np.diag(steps.diffusion[k] ** 2 * steps.dt[k])
         means = (
             states[k] + np.asarray(drift(states[k], c)) * steps.dt[k] for c in (steps.posterior[k], steps.prior[k])
         )
@@ -63,7 +68,7 @@ def test_kl_is_the_mean_of_the_log_ratio(steps, key):
 def test_posterior_that_is_the_prior_costs_nothing(steps, key):
     same = steps._replace(posterior=steps.prior)
     path, noise = paths_of(same, key, 5)
-    prior = jax.vmap(lambda eps: prior_path(drift, jnp.zeros(LATENT), steps, eps))(noise)
+    prior = jax.vmap(lambda eps: prior_path(drift, jnp.zeros(LATENT), steps, given(eps)))(noise)
     assert np.all(np.asarray(path.kl) == 0)
     assert np.all(np.asarray(path.log_ratio) == 0)
     np.testing.assert_allclose(path.states, prior, rtol=1e-12)
@@ -73,8 +78,8 @@ def test_a_step_of_no_length_moves_and_charges_nothing(steps, key):
     longer = Steps(*(jnp.concatenate([part, part[-1:]]) for part in steps))
     longer = longer._replace(dt=longer.dt.at[-1].set(0.0))
     noise = jr.normal(key, (STEPS + 1, LATENT))
-    short = posterior_path(drift, jnp.zeros(LATENT), steps, noise[:-1])
-    padded = posterior_path(drift, jnp.zeros(LATENT), longer, noise)
+    short = posterior_path(drift, jnp.zeros(LATENT), steps, given(noise[:-1]))
+    padded = posterior_path(drift, jnp.zeros(LATENT), longer, given(noise))
     np.testing.assert_array_equal(padded.states[:-1], short.states)
     np.testing.assert_array_equal(padded.states[-1], short.states[-1])
     assert padded.kl == short.kl
@@ -88,8 +93,8 @@ def test_strong_order_is_one_on_additive_noise(x64, key):
     def end(num_steps):
         coarse = dw.reshape(num_paths, num_steps, -1, LATENT).sum(axis=2) * num_steps**0.5
         zeros = jnp.zeros((num_steps, LATENT))
-        steps = Steps(jnp.full(num_steps, 1.0 / num_steps), zeros, zeros, zeros)
-        return jax.vmap(lambda eps: prior_path(drift, jnp.ones(LATENT), steps, eps)[-1])(coarse)
+        steps = Steps(jnp.full(num_steps, 1.0 / num_steps), zeros, zeros, jnp.ones_like(zeros))
+        return jax.vmap(lambda eps: prior_path(drift, jnp.ones(LATENT), steps, given(eps))[-1])(coarse)
 
     truth, counts = end(finest), 2 ** np.arange(2, 6)
     errors = [float(jnp.sqrt(jnp.mean((end(int(count)) - truth) ** 2))) for count in counts]
@@ -120,19 +125,35 @@ def test_the_bridge_meets_both_ends_and_repeats_itself(x64, key):
 
 def test_a_branch_over_a_whole_step_moves_with_its_noise(x64, key):
     path_key, bridge_key = jr.split(key)
-    noise, step = step_noise(path_key, 4, 2), jnp.asarray(0.3)
-    at = lambda length: brownian(jnp.asarray(length), jnp.asarray(1), step, 2, path_key, bridge_key)
-    np.testing.assert_allclose(at(0.3), noise[1] * 0.3**0.5, rtol=1e-9)
+    noise, step = path_noise(path_seed(path_key), jnp.asarray(2), jnp.zeros(2)), jnp.asarray(0.3)
+    at = lambda length: brownian(jnp.asarray(length), jnp.asarray(1), step, noise, bridge_key)
+    np.testing.assert_allclose(at(0.3), noise(jnp.asarray(1)) * 0.3**0.5, rtol=1e-9)
     just_over, just_under = at(0.3 + 1e-9), at(0.3 - 1e-9)
     np.testing.assert_allclose(just_over, just_under, atol=1e-3)  # one path: no jump where a step ends
 
 
-def test_training_noise_has_the_law_of_normals(key):
-    noise = np.asarray(training_noise(key, (1001, 333)))
-    count, flat = noise.size, noise.ravel().astype(float)
+def draws(key, num_paths, num_steps, latent):
+    at = lambda path, number: noise_at(path_seed(key), path, number, latent)
+    return np.asarray(
+        jax.vmap(lambda path: jax.vmap(lambda n: at(path, n))(jnp.arange(num_steps)))(jnp.arange(num_paths))
+    )
+
+
+def test_noise_has_the_law_of_normals(key):
+    noise = draws(key, 100, 501, 7).astype(float)
+    count, flat = noise.size, noise.ravel()
     moments = [(flat**power).mean() for power in (1, 2, 3, 4)]
     errors = np.sqrt(np.array([1.0, 2.0, 15.0, 96.0]) / count)  # of the means of the powers of a normal
     assert np.all(np.abs(np.array(moments) - [0, 1, 0, 3]) < 4 * errors + [0, 0, 0, 2e-3])  # no level beyond 4.3
     assert kstest(flat, "norm").pvalue > 1e-3
-    pairs = np.corrcoef(flat[: count // 2], flat[count // 2 : 2 * (count // 2)])[0, 1]  # the two halves of a word
-    assert abs(pairs) < 4 / (count // 2) ** 0.5
+    neighbours = (noise[:-1], noise[1:]), (noise[:, :-1], noise[:, 1:]), (noise[..., :-1], noise[..., 1:])
+    halves = (noise[..., 0], noise[..., 2]), (noise[..., 0], noise[..., 4])  # of one word, and of one draw
+    for one, other in (*neighbours, *halves):
+        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 4.5 / one.size**0.5
+
+
+def test_noise_depends_on_where_it_is_used_alone(key):
+    many, few = draws(key, 5, 9, 6), draws(key, 3, 4, 6)
+    np.testing.assert_array_equal(many[:3, :4], few)
+    assert len(np.unique(many)) > 0.99 * many.size
+    assert not np.any(draws(jr.fold_in(key, 1), 3, 4, 6) == few)

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.random as jr
 
-from vsdn import checkpoint, training
+from vsdn import checkpoint, fused, training
 from vsdn.caching import use_compilation_cache
 from vsdn.checkpoint import Config, Source
 from vsdn.data import Table
@@ -149,7 +149,8 @@ def _run(
     were = "steps without a finite gradient were" if int(state.skipped) > 1 else "step without a finite gradient was"
     skipped = (f"{int(state.skipped)} {were} skipped",) if int(state.skipped) else ()
     best = eqx.combine(state.best_params, static)
-    said = notes + plan.notes + skipped + ended
+    lost = fused.what_is_lost()
+    said = notes + plan.notes + skipped + ended + (() if lost is None else (lost,))
     return Fitted(best, config, plan.scaler, tuple(records), said, interrupted=why is None)
 
 

@@ -8,6 +8,7 @@ ends alone, so nothing in the future moves a point of the past, and a query at t
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -32,6 +33,33 @@ class Queries(NamedTuple):
     point: Int[Array, " query"]
     length: Float[Array, " query"]
     max_step: Float[Array, ""]
+
+
+def at_rows(points: Float[Array, "point *any"], grid: Grid) -> Float[Array, "row *any"]:
+    """The entries at the points where something was seen.
+
+    Its gradient is a gather by the inverse map: XLA's own, a scatter, took a fifth of a training step.
+    """
+    seen = grid.mask.any(axis=1)
+    return _gather(points, grid.rows, jnp.maximum(jnp.cumsum(seen) - 1, 0), seen)
+
+
+@jax.custom_vjp
+def _gather(points: Array, rows: Array, row_of_point: Array, seen: Array) -> Array:
+    return points[rows]
+
+
+def _gather_forward(points: Array, rows: Array, row_of_point: Array, seen: Array) -> tuple[Array, tuple[Array, Array]]:
+    return points[rows], (row_of_point, seen)
+
+
+def _gather_backward(inverse: tuple[Array, Array], cotangent: Array) -> tuple[Array, None, None, None]:
+    row_of_point, seen = inverse
+    back = cotangent[row_of_point]
+    return jnp.where(jnp.expand_dims(seen, range(1, back.ndim)), back, 0.0), None, None, None
+
+
+_gather.defvjp(_gather_forward, _gather_backward)
 
 
 @dataclass(frozen=True)

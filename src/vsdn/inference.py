@@ -99,11 +99,8 @@ def _summaries(
 ) -> tuple[Array, ...]:
     """`summarise` of the mixture at each query of each series; compiled once a shape, whoever asks."""
 
-    def one(grid: Grid, queries: Queries, y: Array, key: PRNGKeyArray) -> tuple[Array, ...]:
-        mixture = model.forecast(grid, queries, num_samples=num_samples, key=key)
-        return summarise(model.likelihood, mixture, y)
-
-    return jax.vmap(one)(grid, queries, truth, keys)
+    mixtures = model.batch_forecast(grid, queries, num_samples=num_samples, keys=keys)
+    return jax.vmap(lambda mixture, y: summarise(model.likelihood, mixture, y))(mixtures, truth)
 
 
 def _answer(

@@ -67,7 +67,7 @@ class Drift(eqx.Module):
 
 
 class Diffusion(eqx.Module):
-    """log R = N_diff(h): diagonal, never of x (appendix B), bounded smoothly to ± `bound`."""
+    """R = exp N_diff(h): diagonal, never of x (appendix B), its logarithm bounded smoothly to ± `bound`."""
 
     net: eqx.nn.MLP
     bound: float = eqx.field(static=True)
@@ -79,7 +79,7 @@ class Diffusion(eqx.Module):
         self.bound = bound
 
     def __call__(self, h: Float[Array, " hidden"]) -> Float[Array, " latent"]:
-        return self.bound * jnp.tanh(self.net(h) / self.bound)
+        return jnp.exp(self.bound * jnp.tanh(self.net(h) / self.bound))
 
 
 class AbstractFlow(eqx.Module):

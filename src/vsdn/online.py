@@ -8,7 +8,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vsdn.models.vsdn import VSDN
-from vsdn.sde import brownian, noise_at
+from vsdn.sde import brownian, path_noise, path_seed
 
 
 class OnlineState(NamedTuple):
@@ -17,7 +17,7 @@ class OnlineState(NamedTuple):
     post: Float[Array, " hidden"]
     states: Float[Array, "sample latent"]
     num_steps: Int[Array, ""]
-    keys: PRNGKeyArray  # one a path
+    key: PRNGKeyArray
 
 
 class Gap(NamedTuple):
@@ -38,7 +38,7 @@ def init(model: VSDN, *, num_samples: int, key: PRNGKeyArray) -> OnlineState:
     """The state at the start of a series, before anything was seen."""
     x0 = model.initial(model.memory.initial)
     states = jnp.broadcast_to(x0, (num_samples, x0.shape[0]))
-    return OnlineState(model.memory.initial, states, jnp.zeros((), jnp.int32), jr.split(key, num_samples))
+    return OnlineState(model.memory.initial, states, jnp.zeros((), jnp.int32), key)
 
 
 def update(
@@ -56,12 +56,12 @@ def forecast(model: VSDN, state: OnlineState, gap: Gap) -> Float[Array, "sample 
     state = _march(model, state, gap)
     clock = gap.clock(gap.whole)
 
-    def branch(x, key):
-        path_key, bridge_key = jr.split(key)
-        dw = brownian(gap.length, state.num_steps, gap.max_step, x.shape[0], path_key, bridge_key)
+    def branch(x, path):
+        noise = path_noise(path_seed(state.key), path, x)
+        dw = brownian(gap.length, state.num_steps, gap.max_step, noise, jr.fold_in(state.key, path))
         return model.euler(x, state.post, clock, gap.length, dw)
 
-    states = jax.vmap(branch)(state.states, state.keys)
+    states = jax.vmap(branch)(state.states, jnp.arange(len(state.states)))
     pre = model.memory.drift(state.post, clock, gap.length)
     return model.decode(states[:, None], pre[None])[:, 0]
 
@@ -75,9 +75,9 @@ def _march(model: VSDN, state: OnlineState, gap: Gap) -> OnlineState:
 def _step(model: VSDN, state: OnlineState, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> OnlineState:
     """The state one step on, with nothing seen."""
 
-    def move(x, key):
-        eps = noise_at(jr.split(key)[0], state.num_steps, x.shape[0])
+    def move(x, path):
+        eps = path_noise(path_seed(state.key), path, x)(state.num_steps)
         return model.euler(x, state.post, clock, dt, jnp.sqrt(dt) * eps)
 
-    states = jax.vmap(move)(state.states, state.keys)
-    return OnlineState(model.memory.drift(state.post, clock, dt), states, state.num_steps + 1, state.keys)
+    states = jax.vmap(move)(state.states, jnp.arange(len(state.states)))
+    return OnlineState(model.memory.drift(state.post, clock, dt), states, state.num_steps + 1, state.key)

@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vsdn import metrics, objectives
 from vsdn.batches import Batch, Batches
-from vsdn.grids import Grid
 from vsdn.models import AbstractModel
+from vsdn.models.base import Evidence
 from vsdn.settings import ObjectiveSettings, Settings, TrainingSettings
 
 
@@ -90,11 +90,8 @@ def first_state(model: AbstractModel, batches: Batches, settings: Settings) -> T
     return init(model, make_optimiser(settings.training, steps))
 
 
-def bound(
-    model: AbstractModel, grid: Grid, beta: Float[Array, ""], *, settings: ObjectiveSettings, key: PRNGKeyArray
-) -> Float[Array, ""]:
+def bound(evidence: Evidence, beta: Float[Array, ""], settings: ObjectiveSettings) -> Float[Array, ""]:
     """The bound of one series that the settings ask for."""
-    evidence = model.evidence(grid, num_samples=settings.num_paths, key=key)
     if settings.objective == "vae":
         return objectives.vae(evidence, beta)
     return objectives.mixed(evidence, settings.alpha, beta)
@@ -105,7 +102,8 @@ def mean_loss(
 ) -> Float[Array, ""]:
     """Minus the bound, an observed value of the batch."""
     keys = jr.split(key, batch.weight.shape[0])
-    bounds = jax.vmap(lambda grid, key: bound(model, grid, beta, settings=settings, key=key))(batch.grid, keys)
+    evidence = model.batch_evidence(batch.grid, num_samples=settings.num_paths, keys=keys)
+    bounds = jax.vmap(lambda evidence: bound(evidence, beta, settings))(evidence)
     seen = jnp.sum(batch.grid.mask, axis=(1, 2), dtype=bounds.dtype)
     return -jnp.sum(bounds * batch.weight) / jnp.sum(seen * batch.weight)
 
@@ -147,12 +145,10 @@ def make_score(static: Any, settings: TrainingSettings) -> Callable[[Any, Batche
     def score_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
         model = eqx.combine(params, static)
 
-        def one(grid: Grid, key: PRNGKeyArray) -> Array:
-            mixture = model.predict(grid, num_samples=settings.valid_paths, key=key)
-            return metrics.log_prob(model.likelihood, mixture, grid.values[grid.rows])
-
         keys = jr.split(jr.key(settings.seed), batch.weight.shape[0])
-        log_prob = jax.vmap(one)(batch.grid, keys)
+        mixtures = model.batch_predict(batch.grid, num_samples=settings.valid_paths, keys=keys)
+        score = lambda grid, mixture: metrics.log_prob(model.likelihood, mixture, grid.values[grid.rows])
+        log_prob = jax.vmap(score)(batch.grid, mixtures)
         seen = jax.vmap(lambda grid: grid.mask[grid.rows])(batch.grid) & batch.scored[..., None]
         seen = seen & (batch.weight > 0)[:, None, None]
         return -jnp.sum(jnp.where(seen, log_prob, 0.0)), jnp.sum(seen)

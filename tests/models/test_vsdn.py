@@ -52,7 +52,8 @@ def linear_vsdn(name):
     def exact(grid):
         memory = model.memory.forward(grid)
         steps = model.steps(grid, memory)
-        parts = (steps.dt, RATES, steps.prior, jnp.exp(steps.log_diffusion), model.initial(memory.pre[0]))
+        context = jax.vmap(model.drift.embed)(steps.prior)
+        parts = (steps.dt, RATES, context, steps.diffusion, model.initial(memory.pre[0]))
         oracle = LinearGaussian(*(np.asarray(part) for part in parts), READOUT, NOISE, np.asarray(grid.mask))
         return oracle.log_lik(np.asarray(grid.values))
 

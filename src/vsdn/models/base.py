@@ -6,7 +6,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries
 from vsdn.likelihoods import Likelihood
@@ -39,36 +39,25 @@ class AbstractModel(eqx.Module):
     ) -> Float[Array, "sample query channel param"]:
         """The mixture that foretells each query from what was seen before it: its parameters, one component a path."""
 
+    # The same for a batch, one key a series: for models that can do many series sooner than one by one.
+
+    def batch_evidence(self, grids: Grid, *, num_samples: int, keys: Key[Array, " batch"]) -> Evidence:
+        return jax.vmap(lambda grid, key: self.evidence(grid, num_samples=num_samples, key=key))(grids, keys)
+
+    def batch_predict(
+        self, grids: Grid, *, num_samples: int, keys: Key[Array, " batch"]
+    ) -> Float[Array, "batch sample row channel param"]:
+        return jax.vmap(lambda grid, key: self.predict(grid, num_samples=num_samples, key=key))(grids, keys)
+
+    def batch_forecast(
+        self, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]
+    ) -> Float[Array, "batch sample query channel param"]:
+        one = lambda grid, queries, key: self.forecast(grid, queries, num_samples=num_samples, key=key)
+        return jax.vmap(one)(grids, queries, keys)
+
 
 def masked_log_lik(likelihood: Likelihood, params: Float[Array, "row channel param"], grid: Grid) -> Float[Array, ""]:
     """Σ log Φ over what was seen, of one path's parameters at the rows."""
     mask = grid.mask[grid.rows]
     y = jnp.where(mask, grid.values[grid.rows], 0.0)
     return jnp.sum(jnp.where(mask, likelihood.log_prob(params, y), 0.0))
-
-
-def at_rows(points: Float[Array, "point *any"], grid: Grid) -> Float[Array, "row *any"]:
-    """The entries at the points where something was seen.
-
-    Its gradient is a gather by the inverse map: XLA's own, a scatter, took a fifth of a training step.
-    """
-    seen = grid.mask.any(axis=1)
-    return _gather(points, grid.rows, jnp.maximum(jnp.cumsum(seen) - 1, 0), seen)
-
-
-@jax.custom_vjp
-def _gather(points: Array, rows: Array, row_of_point: Array, seen: Array) -> Array:
-    return points[rows]
-
-
-def _gather_forward(points: Array, rows: Array, row_of_point: Array, seen: Array) -> tuple[Array, tuple[Array, Array]]:
-    return points[rows], (row_of_point, seen)
-
-
-def _gather_backward(inverse: tuple[Array, Array], cotangent: Array) -> tuple[Array, None, None, None]:
-    row_of_point, seen = inverse
-    back = cotangent[row_of_point]
-    return jnp.where(jnp.expand_dims(seen, range(1, back.ndim)), back, 0.0), None, None, None
-
-
-_gather.defvjp(_gather_forward, _gather_backward)

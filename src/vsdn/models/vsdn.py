@@ -1,21 +1,35 @@
 """VSDN: a latent SDE whose drift and diffusion follow an ODE-RNN memory of what was seen, with a decoder."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries
+from vsdn import fused
+from vsdn.grids import Grid, Queries, at_rows
 from vsdn.likelihoods import FAMILIES, Likelihood
-from vsdn.models.base import AbstractModel, Evidence, at_rows, masked_log_lik
+from vsdn.models.base import AbstractModel, Evidence, masked_log_lik
 from vsdn.nets import ACTIVATIONS, ODERNN, AbstractEncoder, Diffusion, Drift, Filter, Memory, Smoother, SplitMLP
-from vsdn.sde import Steps, brownian, posterior_path, prior_path, step_noise, training_noise
+from vsdn.sde import Path, Steps, brownian, path_noise, path_seed, posterior_paths, prior_paths
 from vsdn.settings import ModelSettings
 
 
+class Walk(NamedTuple):
+    """What the latent paths of one series begin with and walk along."""
+
+    memory: Memory
+    x0: Float[Array, " latent"]
+    steps: Steps
+
+
 class VSDN(AbstractModel):
-    """The generative model and, by its encoder, the posterior: `Filter` makes VSDN-F, `Smoother` VSDN-S."""
+    """The generative model and, by its encoder, the posterior: `Filter` makes VSDN-F, `Smoother` VSDN-S.
+
+    For one series the SDE loop is the plain scan of `vsdn.sde`; for a batch it is `vsdn.fused`, the same paths sooner.
+    """
 
     memory: ODERNN
     encoder: AbstractEncoder
@@ -28,14 +42,21 @@ class VSDN(AbstractModel):
     def steps(self, grid: Grid, memory: Memory, posterior: Float[Array, "step hidden"] | None = None) -> Steps:
         """What the paths of this series walk along; without a posterior's context it is the prior's."""
         context = lambda hidden: jnp.concatenate([hidden, grid.clock[: hidden.shape[0]]], axis=1)
-        embed = jax.vmap(self.drift.embed)
-        prior = embed(context(memory.post[:-1]))
+        prior = context(memory.post[:-1])
         return Steps(
             dt=grid.dt[1:],
             prior=prior,
-            posterior=prior if posterior is None else embed(context(posterior)),
-            log_diffusion=jax.vmap(self.diffusion)(memory.post[:-1]),
+            posterior=prior if posterior is None else context(posterior),
+            diffusion=jax.vmap(self.diffusion)(memory.post[:-1]),
         )
+
+    def prior_walk(self, grid: Grid) -> Walk:
+        memory = self.memory.forward(grid)
+        return Walk(memory, self.initial(memory.pre[0]), self.steps(grid, memory))
+
+    def posterior_walk(self, grid: Grid) -> Walk:
+        memory = self.memory.forward(grid)
+        return Walk(memory, self.initial(memory.pre[0]), self.steps(grid, memory, self.encoder(grid, memory)))
 
     def decode(
         self, states: Float[Array, "sample row latent"], pre: Float[Array, "row hidden"]
@@ -46,46 +67,68 @@ class VSDN(AbstractModel):
         return flat.reshape(*flat.shape[:-1], len(self.likelihood.families), -1)
 
     def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
-        memory = self.memory.forward(grid)
-        steps = self.steps(grid, memory, self.encoder(grid, memory))
-        x0 = self.initial(memory.pre[0])
-        noise = training_noise(key, (num_samples, *steps.log_diffusion.shape)).astype(x0.dtype)
-        paths = jax.vmap(lambda eps: posterior_path(self.drift, x0, steps, eps))(noise)
+        walk = self.posterior_walk(grid)
+        paths = posterior_paths(self.drift, walk.x0, walk.steps, num_paths=num_samples, key=key)
         states = jax.vmap(lambda states: at_rows(states, grid))(paths.states)
-        params = self.decode(states, at_rows(memory.pre, grid))
+        return self._weigh(grid, walk, paths._replace(states=states))
+
+    def batch_evidence(self, grids: Grid, *, num_samples: int, keys: Key[Array, " batch"]) -> Evidence:
+        walks = jax.vmap(self.posterior_walk)(grids)
+        paths = fused.posterior_paths(self.drift, walks.x0, walks.steps, grids, num_paths=num_samples, keys=keys)
+        return jax.vmap(self._weigh)(grids, walks, paths)
+
+    def _weigh(self, grid: Grid, walk: Walk, paths: Path) -> Evidence:
+        """What paths say whose states are those at the rows."""
+        params = self.decode(paths.states, at_rows(walk.memory.pre, grid))
         log_lik = jax.vmap(lambda p: masked_log_lik(self.likelihood, p, grid))(params)
         return Evidence(log_lik, paths.kl, paths.log_ratio)
 
     def predict(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel param"]:
-        memory = self.memory.forward(grid)
-        steps = self.steps(grid, memory)
-        x0 = self.initial(memory.pre[0])
-        noise = training_noise(key, (num_samples, *steps.log_diffusion.shape)).astype(x0.dtype)
-        states = jax.vmap(lambda eps: prior_path(self.drift, x0, steps, eps))(noise)
-        return self.decode(states[:, grid.rows], memory.pre[grid.rows])
+        walk = self.prior_walk(grid)
+        states = prior_paths(self.drift, walk.x0, walk.steps, num_paths=num_samples, key=key)
+        return self.decode(states[:, grid.rows], walk.memory.pre[grid.rows])
+
+    def batch_predict(
+        self, grids: Grid, *, num_samples: int, keys: Key[Array, " batch"]
+    ) -> Float[Array, "batch sample row channel param"]:
+        walks = jax.vmap(self.prior_walk)(grids)
+        states = fused.prior_paths(self.drift, walks.x0, walks.steps, num_paths=num_samples, keys=keys)
+        decode = lambda grid, walk, states: self.decode(states[:, grid.rows], walk.memory.pre[grid.rows])
+        return jax.vmap(decode)(grids, walks, states)
 
     def forecast(
         self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray
     ) -> Float[Array, "sample query channel param"]:
-        memory = self.memory.forward(grid)
-        steps = self.steps(grid, memory)
-        x0 = self.initial(memory.pre[0])
+        walk = self.prior_walk(grid)
+        states = prior_paths(self.drift, walk.x0, walk.steps, num_paths=num_samples, key=key)
+        return self._branch(grid, queries, walk, states, key)
 
-        def branches(key: PRNGKeyArray) -> Float[Array, "query latent"]:
-            path_key, bridge_key = jr.split(key)
-            noise = step_noise(path_key, steps.dt.shape[0], x0.shape[0])
-            states = prior_path(self.drift, x0, steps, noise)
+    def batch_forecast(
+        self, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]
+    ) -> Float[Array, "batch sample query channel param"]:
+        walks = jax.vmap(self.prior_walk)(grids)
+        states = fused.prior_paths(self.drift, walks.x0, walks.steps, num_paths=num_samples, keys=keys)
+        return jax.vmap(self._branch)(grids, queries, walks, states, keys)
+
+    def _branch(
+        self, grid: Grid, queries: Queries, walk: Walk, states: Float[Array, "sample point latent"], key: PRNGKeyArray
+    ) -> Float[Array, "sample query channel param"]:
+        """The mixture at each query, a side branch from the point before it on every path."""
+        seed, post = path_seed(key), walk.memory.post
+
+        def branches(path: Array, states: Float[Array, "point latent"]) -> Float[Array, "query latent"]:
+            noise, bridge_key = path_noise(seed, path, walk.x0), jr.fold_in(key, path)
 
             def branch(point, length):
-                dw = brownian(length, point, queries.max_step, x0.shape[0], path_key, bridge_key)
-                return self.euler(states[point], memory.post[point], grid.clock[point], length, dw)
+                dw = brownian(length, point, queries.max_step, noise, bridge_key)
+                return self.euler(states[point], post[point], grid.clock[point], length, dw)
 
             return jax.vmap(branch)(queries.point, queries.length)
 
-        states = jax.vmap(branches)(jr.split(key, num_samples))
-        flow = jax.vmap(self.memory.drift)(memory.post[queries.point], grid.clock[queries.point], queries.length)
-        pre = jnp.where(queries.length[:, None] > 0, flow, memory.pre[queries.point])
-        return self.decode(states, pre)
+        ends = jax.vmap(branches)(jnp.arange(states.shape[0]), states)
+        flow = jax.vmap(self.memory.drift)(post[queries.point], grid.clock[queries.point], queries.length)
+        pre = jnp.where(queries.length[:, None] > 0, flow, walk.memory.pre[queries.point])
+        return self.decode(ends, pre)
 
     def euler(
         self,
@@ -97,7 +140,7 @@ class VSDN(AbstractModel):
     ) -> Float[Array, " latent"]:
         """x after one step of the prior SDE from a point with memory `post`, driven by dw."""
         drift = self.drift(x, self.drift.embed(jnp.concatenate([post, clock])))
-        return x + drift * dt + jnp.exp(self.diffusion(post)) * dw
+        return x + drift * dt + self.diffusion(post) * dw
 
 
 def make_filter(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> VSDN:
