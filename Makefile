@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+KERNEL := $(wildcard src/vsdn/kernel/*)
 
-.PHONY: demo test check format docs bench-step clean
+.PHONY: demo test check format docs bench bench-step clean
 
 demo: $(READY)
 	$(BIN)/vsdn demo --out vsdn-demo
@@ -25,17 +26,20 @@ format: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/make_cli_reference.py
 
-# The benchmark has an environment of its own: PyTorch, the rival, is nothing that the library needs.
-.venv-bench/.ready: pyproject.toml
+# The benchmarks have an environment of their own: the rivals are nothing that the library needs.
+.venv-bench/.ready: pyproject.toml setup.py $(KERNEL)
 	$(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/pip install --quiet --disable-pip-version-check torch==2.13.0 -e .
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check torch==2.13.0 torchsde==0.2.6 diffrax==0.7.2 -e .
 	touch $@
 
+bench: .venv-bench/.ready
+	.venv-bench/bin/python benchmarks/bench.py --out benchmarks/RESULTS.md
+
 bench-step: .venv-bench/.ready
-	.venv-bench/bin/python benchmarks/training_step.py --out benchmarks/RESULTS.md
+	.venv-bench/bin/python benchmarks/training_step.py
 
 # constraints.txt makes the install repeatable; `make lock` renews it from the bounds in pyproject.toml.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt setup.py $(KERNEL)
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,check]'
 	touch $@
@@ -48,4 +52,4 @@ lock:
 	touch $(READY)
 
 clean:
-	rm -rf .venv .venv-bench vsdn-demo build dist
+	rm -rf .venv .venv-bench vsdn-demo build dist src/vsdn/_kernel*

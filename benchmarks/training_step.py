@@ -9,8 +9,6 @@ Example: python benchmarks/training_step.py --model vsdn-s --max-step 0.25 --rep
 
 import argparse
 import os
-import platform
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import timing
 import torch  # pyright: ignore[reportMissingImports]
 from torch_vsdn import TorchGrid, TorchVSDN
 
@@ -35,28 +34,23 @@ from vsdn.sde import noise_at, path_seed
 from vsdn.settings import Settings, read_preset
 
 TOLERANCE = 1e-4
-WARM_UP = 3
 MEMORY_STEPS = (0.25, 0.1, 0.05, 0.025)
 
-TEXT = """# One training step: vsdn against a PyTorch loop
-Loss and gradient of a Double-OU batch, the paper's sizes, Δt = {max_step:g}, float32, {repeats} rounds. Times in ms:
-median, least and quartiles on the wall, median CPU time of all threads. × vsdn: the median over rounds of a program's
-time to vsdn's in the same round; above 1, vsdn is faster.
+TEXT = """## One training step of the whole model, against a PyTorch loop
+Loss and gradient of a Double-OU batch, the paper's sizes, Δt = {max_step:g}, float32, {repeats} rounds, ms. Weights and
+noise are shared and all gradients compared before anything is timed.
 
-| model | program | wall | least | quartiles | CPU | wall × vsdn | CPU × vsdn |
-|---|---|--:|--:|--:|--:|--:|--:|
 {times}
 
 Temporary memory of vsdn's compiled step in MB, and what one more grid step adds, in sizes of the states
-(batch × paths × latent floats):
+(batch × paths × latent floats). The rest is a series', not a path's: its memory, contexts and diffusion, and their
+cotangents.
 
 | model | {heading} |
 |---|{rule}
 {memory}
 
 {notes}
-- {machine} Under a load above
-  the cores, ratios moved by about a tenth from run to run; times mean little.
 - `python benchmarks/training_step.py{options}`
 """
 
@@ -74,11 +68,6 @@ class Case(NamedTuple):
         """(batch, sample, step, latent)."""
         size, num_points = self.batch.grid.dt.shape
         return size, self.settings.objective.num_paths, num_points - 1, self.settings.model.sizes[1]
-
-
-class Timing(NamedTuple):
-    wall: np.ndarray  # milliseconds, one a round
-    cpu: np.ndarray  # of all threads
 
 
 class Memory(NamedTuple):
@@ -158,22 +147,9 @@ def programs(case: Case, step: Any, rival: TorchVSDN) -> dict[str, Callable[[], 
         rival.loss(grid, torch.randn(num_steps, size, num_paths, latent), alpha).backward()
 
     named: dict[str, Callable[[], object]] = {"vsdn": lambda: jax.block_until_ready(step(case.params, case.batch, key))}
-    for count in sorted({1, num_cores()}):
+    for count in sorted({1, timing.num_cores()}):
         named[f"torch, {count} thread{'s' * (count > 1)}"] = lambda count=count: run_torch(count)
     return named
-
-
-def time_in_turn(named: dict[str, Callable[[], object]], repeats: int) -> dict[str, Timing]:
-    """Wall and CPU time of each program in each round, the rounds of warm-up left out."""
-    times = np.empty((2, len(named), WARM_UP + repeats))
-    for number in range(WARM_UP + repeats):
-        for place, run in enumerate(named.values()):
-            run()  # as in training, the step before was of the same program
-            wall, cpu = time.perf_counter(), time.process_time()
-            run()
-            times[:, place, number] = time.perf_counter() - wall, time.process_time() - cpu
-    times = 1e3 * times[:, :, WARM_UP:]
-    return {name: Timing(times[0, place], times[1, place]) for place, name in enumerate(named)}
 
 
 def measure_memory(model: str, batch_size: int) -> Memory:
@@ -186,31 +162,9 @@ def measure_memory(model: str, batch_size: int) -> Memory:
     return Memory(num_steps, num_bytes, float(slope / (size * num_paths * latent * 4)))
 
 
-def num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def time_rows(model: str, timings: dict[str, Timing]) -> list[str]:
-    """A table row a program; ratios are medians over rounds of its time to the library's in the same round."""
-    ours, rows = timings["vsdn"], []
-    for name, timing in timings.items():
-        low, middle, high = np.quantile(timing.wall, [0.25, 0.5, 0.75])
-        spread = f"{middle:.0f} | {timing.wall.min():.0f} | {low:.0f}–{high:.0f} | {np.median(timing.cpu):.0f}"
-        ratio = f"{np.median(timing.wall / ours.wall):.2f} | {np.median(timing.cpu / ours.cpu):.2f}"
-        rows.append(f"| {model} | {name} | {spread} | {ratio} |")
-    return rows
-
-
 def memory_row(model: str, memory: Memory) -> str:
     sizes = " | ".join(f"{each / 1e6:.0f}" for each in memory.num_bytes)
     return f"| {model} | {sizes} | {memory.states:.1f} |"
-
-
-def machine(loads: list[float]) -> str:
-    """The machine and what else it did, in one sentence."""
-    versions = f"Python {platform.python_version()}, JAX {jax.__version__}, PyTorch {torch.__version__}"
-    busy = f"load average {min(loads):.1f} to {max(loads):.1f} while it ran"
-    return f"{num_cores()} cores ({platform.machine()}), {versions}; {busy}."
 
 
 def run(model: str, max_step: float, batch_size: int, repeats: int) -> tuple[list[str], str]:
@@ -218,18 +172,18 @@ def run(model: str, max_step: float, batch_size: int, repeats: int) -> tuple[lis
     case = make_case(model, max_step, batch_size)
     step, rival = compile_step(case), make_rival(case)
     gap = check_same(case, step, rival)
-    timings = time_in_turn(programs(case, step, rival), repeats)
+    timings = timing.time_in_turn(programs(case, step, rival), repeats)
     size, num_paths, num_steps, _ = case.noise_shape
     note = f"{model}: {size} series × {num_paths} paths × {num_steps} steps; largest difference to PyTorch {gap:.0e}."
-    return time_rows(model, timings), note
+    return timing.time_rows(timings, label=f"{model}: "), note
 
 
 def report(models: list[str], max_step: float, batch_size: int, repeats: int) -> str:
     """Everything measured, as Markdown."""
-    loads, times, notes = [os.getloadavg()[0]], [], []
+    times, notes = [timing.HEAD.format("program")], []
     for model in models:
         rows, note = run(model, max_step, batch_size, repeats)
-        times, notes, loads = times + rows, [*notes, note], [*loads, os.getloadavg()[0]]
+        times, notes = times + rows, [*notes, note]
     memory = {model: measure_memory(model, batch_size) for model in models}
     num_steps = memory[models[0]].num_steps
     model = f" --model {models[0]}" * (len(models) == 1)
@@ -241,7 +195,6 @@ def report(models: list[str], max_step: float, batch_size: int, repeats: int) ->
         rule="--:|" * (len(num_steps) + 1),
         memory="\n".join(memory_row(name, each) for name, each in memory.items()),
         notes="\n".join(f"- {note}" for note in notes),
-        machine=machine([*loads, os.getloadavg()[0]]),
         options=f"{model} --batch-size {batch_size} --max-step {max_step:g} --repeats {repeats}",
     )
 

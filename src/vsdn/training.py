@@ -180,15 +180,17 @@ def train(
     optimiser = make_optimiser(training, num_batches * (training.epochs or 0))
     static = eqx.partition(model, eqx.is_inexact_array)[1]
     update, score = make_update(static, optimiser, settings, num_batches), make_score(static, training)
-    while why_ended(state, training) is None:
+    gone = lambda state: int(state.skipped_in_row) >= training.max_skipped
+    begun = lambda state: int(state.step) > int(state.epoch) * num_batches
+    while why_ended(state, training) is None or (gone(state) and begun(state)):
         epoch, place = divmod(int(state.step), num_batches)
-        if epoch == int(state.epoch):
+        if epoch == int(state.epoch) and not gone(state):
             order = batches.epoch(np.random.default_rng([training.seed, epoch]))
             for series in order[place:]:
                 state = update(state, batches.load(series))
                 yield state, None
-                if int(state.skipped_in_row) >= training.max_skipped:
-                    return
+                if gone(state):
+                    break  # the epoch ends here, and its record says so
         state, record = _finish_epoch(state, score(state.params, valid))
         yield state, record
 

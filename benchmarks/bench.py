@@ -1,0 +1,37 @@
+"""All benchmarks in one run, written to RESULTS.md: `make bench`.
+
+Example: python benchmarks/bench.py --out benchmarks/RESULTS.md
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import sde_step
+import timing
+import training_step
+import use
+
+PACKAGES = ("jax", "torch", "torchsde", "diffrax", "numpy")
+
+
+def main() -> None:
+    about, _, example = (__doc__ or "").partition("Example: ")
+    parser = argparse.ArgumentParser(description=about, epilog=f"Example: {example}")
+    parser.add_argument("--out", type=Path, help="write the report to this file too")
+    options = parser.parse_args()
+    loads, began = [os.getloadavg()[0]], time.monotonic()
+    parts = []
+    for section in (sde_step.report, lambda: training_step.report(["vsdn-f", "vsdn-s"], 0.25, 250, 30), use.report):
+        parts.append(section())
+        print(parts[-1], flush=True)
+        loads.append(os.getloadavg()[0])
+    about = f"{timing.machine(PACKAGES, loads)} Made by `make bench` in {(time.monotonic() - began) / 60:.0f} minutes."
+    text = "\n".join([f"# Benchmarks\n{about}\n", *parts])
+    if options.out is not None:
+        options.out.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
