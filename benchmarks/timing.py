@@ -12,7 +12,7 @@ import numpy as np
 
 WARM_UP = 2
 SLOW = 2.0  # seconds: a program that takes longer runs in a few rounds alone
-FEW_ROUNDS = 3
+FEW_ROUNDS = 2
 
 
 class Timing(NamedTuple):

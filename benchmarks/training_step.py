@@ -43,8 +43,8 @@ noise are shared and all gradients compared before anything is timed.
 {times}
 
 Temporary memory of vsdn's compiled step in MB, and what one more grid step adds, in sizes of the states
-(batch × paths × latent floats). The rest is a series', not a path's: its memory, contexts and diffusion, and their
-cotangents.
+(batch × paths × latent floats). What each further path adds is its states; the rest is a series' own,
+however many its paths: memory, contexts and diffusion, and their cotangents.
 
 | model | {heading} |
 |---|{rule}
@@ -76,11 +76,12 @@ class Memory(NamedTuple):
     num_steps: list[int]
     num_bytes: list[int]
     states: float  # its slope, in sizes of the states of all paths at one step
+    path: float  # how much of that slope another path adds, in sizes of its own state
 
 
-def make_case(model: str, max_step: float, batch_size: int) -> Case:
+def make_case(model: str, max_step: float, batch_size: int, **given: Any) -> Case:
     """The paper's sizes on one padded batch of Double-OU."""
-    settings = Settings().with_values(read_preset("paper-double-ou") | {"model": model})
+    settings = Settings().with_values(read_preset("paper-double-ou") | {"model": model} | given)
     table = double_ou.make(batch_size, seed=0)
     batches = Batches.make(make_grids(table, Scaler.fit(table, 1.0), Marching(max_step, start=0.0)), batch_size, 1)
     fresh = MODELS[model](len(table.variables), 0, settings.model, key=jr.key(0))
@@ -154,17 +155,20 @@ def programs(case: Case, step: Any, rival: TorchVSDN) -> dict[str, Callable[[], 
 
 def measure_memory(model: str, batch_size: int) -> Memory:
     """Temporary bytes of the compiled step at several step lengths, and their slope."""
-    cases = [make_case(model, max_step, batch_size) for max_step in MEMORY_STEPS]
-    num_bytes = [compile_step(case).memory_analysis().temp_size_in_bytes for case in cases]
-    num_steps = [case.noise_shape[2] for case in cases]
-    size, num_paths, _, latent = cases[0].noise_shape
-    slope = np.polyfit(num_steps, num_bytes, 1)[0]
-    return Memory(num_steps, num_bytes, float(slope / (size * num_paths * latent * 4)))
+    num_paths = make_case(model, MEMORY_STEPS[0], batch_size).noise_shape[1]
+    slopes: list[float] = []
+    for count in (2 * num_paths, num_paths):
+        cases = [make_case(model, max_step, batch_size, num_paths=count) for max_step in MEMORY_STEPS]
+        num_bytes = [compile_step(case).memory_analysis().temp_size_in_bytes for case in cases]
+        num_steps = [case.noise_shape[2] for case in cases]
+        slopes.append(float(np.polyfit(num_steps, num_bytes, 1)[0]))
+    state = 4.0 * batch_size * num_paths * cases[0].noise_shape[3]
+    return Memory(num_steps, num_bytes, slopes[1] / state, (slopes[0] - slopes[1]) / state)
 
 
 def memory_row(model: str, memory: Memory) -> str:
     sizes = " | ".join(f"{each / 1e6:.0f}" for each in memory.num_bytes)
-    return f"| {model} | {sizes} | {memory.states:.1f} |"
+    return f"| {model} | {sizes} | {memory.states:.1f} | {memory.path:.2f} |"
 
 
 def run(model: str, max_step: float, batch_size: int, repeats: int) -> tuple[list[str], str]:
@@ -191,8 +195,8 @@ def report(models: list[str], max_step: float, batch_size: int, repeats: int) ->
         max_step=max_step,
         repeats=repeats,
         times="\n".join(times),
-        heading=" | ".join(f"{number} steps" for number in num_steps) + " | states a step",
-        rule="--:|" * (len(num_steps) + 1),
+        heading=" | ".join(f"{number} steps" for number in num_steps) + " | states a step | of each further path",
+        rule="--:|" * (len(num_steps) + 2),
         memory="\n".join(memory_row(name, each) for name, each in memory.items()),
         notes="\n".join(f"- {note}" for note in notes),
         options=f"{model} --batch-size {batch_size} --max-step {max_step:g} --repeats {repeats}",

@@ -23,7 +23,7 @@ class LatentSDE(nn.Module):
         super().__init__()
         self.size = size
         self.learned = nn.ParameterList([nn.Parameter(part.detach().clone()) for part in parts[:10]])
-        self.dt = parts[10]
+        self.dt = parts[10].clamp(min=1e-12)  # it divides by the diffusion: a step of no length would give 0/0
 
     def begin(self) -> Tensor:
         """What does not depend on the state, once a solve: it is in every step's reach."""
