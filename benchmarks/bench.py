@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the report to this file too")
     options = parser.parse_args()
     loads, began, parts = [os.getloadavg()[0]], time.monotonic(), []
-    for section in (sde_step.report, lambda: training_step.report(["vsdn-f", "vsdn-s"], 0.25, 250, 30), use.report):
+    for section in (lambda: training_step.report(["vsdn-f", "vsdn-s"], 0.25, 250, 20), sde_step.report, use.report):
         parts.append(section())
         print(parts[-1], flush=True)
         loads.append(os.getloadavg()[0])
