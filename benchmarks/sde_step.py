@@ -168,7 +168,13 @@ def rates() -> tuple[float, float, float]:
     return 2 * 1024**3 / seconds["product"] / 1e9, 2**22 / seconds["exact"] / 1e6, 2**22 / seconds["table"] / 1e6
 
 
-def report(names: Iterable[str] = NAMES, wanted: Iterable[str] | None = None, repeats: int | None = None) -> str:
+def report(
+    names: Iterable[str] = NAMES,
+    wanted: Iterable[str] | None = None,
+    repeats: int | None = None,
+    *,
+    memory: bool = True,
+) -> str:
     """Everything measured, as Markdown."""
     flops, exact, table = rates()
     text = [
@@ -192,9 +198,10 @@ def report(names: Iterable[str] = NAMES, wanted: Iterable[str] | None = None, re
             f"- {size.flops / 1e9:.3g} GFLOP of products in a step: vsdn runs at {100 * share:.0f} % of XLA's own "
             f"matrix product (1024³, {flops:.0f} GFLOP/s on all cores, the same run).",
             f"- On one core vsdn takes {alone:.4g} ms: {alone / ours.median:.2f} times as long.",
-            "- Peak memory of a step, MB: "
-            + ", ".join(f"{title} {peak_memory(name, title):.0f}" for title in _memory_titles(timings)) + ".",
-        ]  # fmt: skip
+        ]
+        if memory:
+            peaks = [f"{title} {peak_memory(name, title):.0f}" for title in _memory_titles(timings)]
+            text.append(f"- Peak memory that a step adds, MB: {'; '.join(peaks)}.")
     text += [
         "",
         f"Normals, millions a second on all cores: jax.random.normal {exact:.0f}, vsdn's by table {table:.0f}.",
@@ -217,6 +224,7 @@ def main() -> None:
         "--only", nargs="*", help="programs whose names have one of these parts; vsdn must be among them"
     )
     parser.add_argument("--repeats", type=int, help="rounds")
+    parser.add_argument("--no-memory", action="store_true", help="leave out what needs a process for each program")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     parser.add_argument("--one-core", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -229,7 +237,8 @@ def main() -> None:
         timed = timing.time_in_turn({"vsdn": lambda: step(0)}, REPEATS[options.size])
         print(json.dumps(timed["vsdn"].median))
     else:
-        print(report([options.size] if options.size else NAMES, options.only, options.repeats))
+        names = [options.size] if options.size else NAMES
+        print(report(names, options.only, options.repeats, memory=not options.no_memory))
 
 
 if __name__ == "__main__":
