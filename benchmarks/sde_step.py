@@ -30,7 +30,7 @@ from vsdn.sde import noise_at, path_seed
 Program = Callable[[int], tuple]
 NAMES = ("own", "uniform", "large", "few")
 REPEATS = {"own": 12, "uniform": 3, "large": 3, "few": 15}
-LONG = ("uniform", "large")  # sizes at which these are left out: they take minutes a step, or lose to their better half
+LONG = ("uniform", "large")  # sizes at which some are left out, or a run would take the better part of an hour
 LEFT_OUT = ("tree", "adjoint", "threads")
 TITLES = {
     "own": "Small, on the Double-OU grids (Δt = 0.25)",
@@ -180,8 +180,8 @@ def report(
     text = [
         "## One training step of a latent SDE with path KL",
         "Forward and gradient, float32, ms; every program does the same work on the same steps (`peers/problem.py`),",
-        "and all find the same mean loss. Ratios are medians over rounds: above 1, vsdn is faster. At the long sizes",
-        "Brownian tree, adjoint and PyTorch on two threads are left out (minutes a step, or slower than on one).",
+        "and all find the same mean loss within a tenth, for their noise differs. Ratios are medians over rounds: above 1,",
+        "vsdn is faster. At the long sizes Brownian tree, adjoint and PyTorch on two threads are left out.",
     ]
     for name in names:
         size, timings = run(name, wanted, repeats)

@@ -67,7 +67,7 @@ def reading() -> list[str]:
 
 
 def forecasting() -> list[str]:
-    """Ten thousand series, two times each, a hundred paths."""
+    """Ten thousand series, two times each, as many paths as is the default."""
     frame = table_frame(double_ou.make(10_000, seed=0))
     settings = {"epochs": 1, "batch_size": 250}
     fitted = vsdn.fit(frame, preset="double-ou", settings=settings, progress=False)

@@ -12,7 +12,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from double_ou import vsdn
+from double_ou import make_data, train
 
 CANDIDATES = [(20, 1e-4), (40, 1e-4), (40, 0.1), (80, 1e-4)]  # epochs, weight decay
 MARGIN, SEED = 0.002, 100
@@ -21,12 +21,9 @@ MARGIN, SEED = 0.002, 100
 def do(epochs: int, weight_decay: float, folder: Path) -> float:
     """The best validation NLL of a candidate; a finished run is never repeated, a stopped one is resumed."""
     out = folder / f"epochs-{epochs}-decay-{weight_decay:g}"
-    if (out / "config.json").exists():
-        vsdn("resume", out, "--quiet")
-    else:
-        chosen = ("--set", f"epochs={epochs}", "--set", f"patience={epochs}", "--set", f"weight_decay={weight_decay}")
-        which = ("--model", "vsdn-f", "--objective", "vae", "--preset", "double-ou", "--seed", SEED, *chosen)
-        vsdn("fit", folder / "train.csv", "--valid", folder / "valid.csv", *which, "--out", out, "--quiet")
+    which = ("--model", "vsdn-f", "--objective", "vae", "--seed", SEED)
+    values = (f"epochs={epochs}", f"patience={epochs}", f"weight_decay={weight_decay}")
+    train(out, folder, *which, *(word for value in values for word in ("--set", value)))
     lines = (out / "metrics.jsonl").read_text().splitlines()
     return json.loads(lines[-1])["best_nll"]
 
@@ -45,10 +42,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--table", type=Path, default=Path("experiments/results/double-ou-choice.csv"))
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    for part in ("train", "valid"):
-        if not (options.out / f"{part}.csv").exists():
-            vsdn("datasets", "make", "double-ou", "--legacy", "--part", part, "--out", options.out / f"{part}.csv")
+    make_data(options.out, ("train", "valid"))
     with ThreadPoolExecutor(options.jobs) as pool:
         scores = list(pool.map(lambda candidate: do(*candidate, options.out), reversed(CANDIDATES)))[::-1]
     taken = choose(scores)

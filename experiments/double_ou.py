@@ -44,11 +44,21 @@ def vsdn(*arguments: object) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def make_data(folder: Path) -> None:
-    """The published set in its three parts."""
-    for part in ("train", "valid", "test"):
+def make_data(folder: Path, parts: tuple[str, ...] = ("train", "valid", "test")) -> None:
+    """The published set in its parts, where they are not there yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in parts:
         if not (folder / f"{part}.csv").exists():
             vsdn("datasets", "make", "double-ou", "--legacy", "--part", part, "--out", folder / f"{part}.csv")
+
+
+def train(out: Path, folder: Path, *choice: object) -> None:
+    """A run of the shipped preset, or of what `choice` changes of it; a stopped one is resumed."""
+    if (out / "config.json").exists():
+        vsdn("resume", out, "--quiet")
+    else:
+        tables = (folder / "train.csv", "--valid", folder / "valid.csv")
+        vsdn("fit", *tables, "--preset", "double-ou", *choice, "--out", out, "--quiet")
 
 
 def do(run: Run, folder: Path) -> dict:
@@ -57,12 +67,7 @@ def do(run: Run, folder: Path) -> dict:
     if result.exists():
         return json.loads(result.read_text())
     out, began = folder / run.name, time.monotonic()
-    if (out / "config.json").exists():
-        vsdn("resume", out, "--quiet")
-    else:
-        choice = ("--model", run.model, "--objective", run.objective, "--seed", run.seed)
-        table, valid = folder / "train.csv", folder / "valid.csv"
-        vsdn("fit", table, "--valid", valid, "--preset", "double-ou", *choice, "--out", out, "--quiet")
+    train(out, folder, "--model", run.model, "--objective", run.objective, "--seed", run.seed)
     seconds = time.monotonic() - began
     scores = json.loads(vsdn("evaluate", out, folder / "test.csv", "--after", CUT, "--next", 1, "--json"))
     result.write_text(json.dumps({**run._asdict(), **scores, "seconds": round(seconds)}))
@@ -90,7 +95,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--table", type=Path, default=Path("experiments/results/double-ou.csv"))
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
     make_data(options.out)
     with ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(lambda run: do(run, options.out), RUNS))

@@ -75,6 +75,35 @@ def test_the_kernel_is_the_scan(size, x64, key, monkeypatch):
         assert scale > 0
 
 
+@pytest.fixture
+def processor(request):
+    """The code for one kind of processor, where it runs here."""
+    kinds = fused._kernel.processors()
+    if request.param not in kinds:
+        pytest.skip(f"this processor has no {request.param}")
+    fused._kernel.use(request.param)
+    yield request.param
+    fused._kernel.use(kinds[0])
+
+
+@kernel
+@pytest.mark.parametrize("processor", ["avx512", "avx2", "any"], indirect=True)
+def test_the_code_for_every_processor_is_the_scan(processor, key, monkeypatch):
+    for enable, tolerance in ((True, 1e-9), (False, 3e-5)):
+        with jax.enable_x64(enable):
+            for size in ("several features", "more paths than a block", "wide"):
+                case = make_case(*SIZES[size])
+                ask = lambda use, case=case: value_and_gradients(case, key=key, use_kernel=use, monkeypatch=monkeypatch)
+                for a, b in zip(jax.tree.leaves(ask(True)), jax.tree.leaves(ask(False)), strict=True):
+                    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * float(jnp.abs(b).max()))
+
+
+@kernel
+def test_an_unknown_processor_is_refused():
+    with pytest.raises(ValueError, match="no processor of kind abacus"):
+        fused._kernel.use("abacus")
+
+
 @kernel
 @pytest.mark.parametrize("activation", fused.ACTIVATIONS)
 def test_every_activation_is_the_scans_in_both_precisions(activation, key, monkeypatch):

@@ -30,11 +30,9 @@ def loss_of(paths: Path) -> jax.Array:
 def end_of(size: Size) -> Grid:
     """Grids with something to see at their end alone: the state that the loss asks for."""
     everywhere = lambda array: jnp.broadcast_to(array, (size.series, *array.shape))
+    nothing = jnp.zeros((size.steps + 1, 1))
     seen = jnp.arange(size.steps + 1)[:, None] == size.steps
-    nothing = jnp.zeros((size.steps + 1, 0))
-    return Grid(
-        *map(everywhere, (nothing[:, 0:0].sum(1), seen * 0.0, seen, nothing, jnp.array([size.steps], jnp.int32)))
-    )
+    return Grid(*map(everywhere, (nothing[:, 0], nothing, seen, nothing, jnp.array([size.steps], jnp.int32))))
 
 
 def make(size: Size, problem: Problem, *, kernel: bool = True) -> Callable[[int], tuple]:

@@ -23,27 +23,38 @@ namespace {
 constexpr int kBlockPaths = 60;  // paths that walk together
 constexpr int kMaxTasks = 64;  // each has weight gradients of its own, added up in a fixed order
 
+// Kinds of processors that there is code for, the quickest first, and whether this is one.
+struct Processor {
+  const char* name;
+  bool here;
+  Kernel<float> (*float32)(Activation);
+  Kernel<double> (*float64)(Activation);
+};
+
+const Processor processors[] = {
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-
-template <class T>
-Kernel<T> choose(Activation activation) {
-  return has_avx512 ? vsdn_avx512::kernel<T>(activation)
-         : has_avx2 ? vsdn_avx2::kernel<T>(activation)
-                    : vsdn_any::kernel<T>(activation);
-}
-
-const char* processor() { return has_avx512 ? "avx512" : has_avx2 ? "avx2" : "any"; }
-#else
-template <class T>
-Kernel<T> choose(Activation activation) {
-  return vsdn_any::kernel<T>(activation);
-}
-
-const char* processor() { return "any"; }
+    {"avx512",
+     __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl"),
+     vsdn_avx512::kernel<float>, vsdn_avx512::kernel<double>},
+    {"avx2", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), vsdn_avx2::kernel<float>,
+     vsdn_avx2::kernel<double>},
 #endif
+    {"any", true, vsdn_any::kernel<float>, vsdn_any::kernel<double>}};
+
+const Processor* quickest() {
+  const Processor* each = processors;
+  while (!each->here) ++each;
+  return each;
+}
+
+std::atomic<const Processor*> chosen{quickest()};
+
+template <class T>
+Kernel<T> choose(Activation activation) {
+  if constexpr (sizeof(T) == sizeof(float)) return chosen.load()->float32(activation);
+  else return chosen.load()->float64(activation);
+}
 
 // Runs work(0) ... work(count - 1) on the pool and on the caller, who waits for none that has not begun.
 void run_all(ffi::ThreadPool& pool, int count, std::function<void(int)> work) {
@@ -224,11 +235,33 @@ PyObject* targets(PyObject*, PyObject*) {
   return named;
 }
 
-PyObject* processor_name(PyObject*, PyObject*) { return PyUnicode_FromString(processor()); }
+PyObject* names(PyObject*, PyObject*) {
+  PyObject* list = PyList_New(0);
+  for (const Processor& each : processors)
+    if (each.here) {
+      PyObject* name = PyUnicode_FromString(each.name);
+      PyList_Append(list, name);
+      Py_DECREF(name);
+    }
+  return list;
+}
+
+PyObject* use(PyObject*, PyObject* name) {
+  const char* wanted = PyUnicode_AsUTF8(name);
+  if (wanted == nullptr) return nullptr;
+  for (const Processor& each : processors)
+    if (each.here && std::string(wanted) == each.name) {
+      chosen = &each;
+      Py_RETURN_NONE;
+    }
+  PyErr_Format(PyExc_ValueError, "this is no processor of kind %s", wanted);
+  return nullptr;
+}
 
 PyMethodDef methods[] = {
     {"targets", targets, METH_NOARGS, "The calls by name, as capsules for jax.ffi.register_ffi_target."},
-    {"processor", processor_name, METH_NOARGS, "The kind of processor whose code is used: avx512, avx2 or any."},
+    {"processors", names, METH_NOARGS, "The kinds of processors whose code runs here, the quickest first."},
+    {"use", use, METH_O, "Runs the code of this kind from now on; the quickest is the default."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "vsdn._kernel", "The SDE loop, fused.", -1, methods, nullptr, nullptr, nullptr, nullptr};
