@@ -180,8 +180,8 @@ def report(
     text = [
         "## One training step of a latent SDE with path KL",
         "Forward and gradient, float32, ms; every program does the same work on the same steps (`peers/problem.py`),",
-        "and all find the same mean loss within a tenth, for their noise differs. Ratios are medians over rounds: above 1,",
-        "vsdn is faster. At the long sizes Brownian tree, adjoint and PyTorch on two threads are left out.",
+        "and all find the same mean loss within a tenth, for their noise differs. Ratios are medians over rounds:",
+        "above 1, vsdn is faster. At the long sizes Brownian tree, adjoint and PyTorch on two threads are left out.",
     ]
     for name in names:
         size, timings = run(name, wanted, repeats)
