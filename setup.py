@@ -7,7 +7,8 @@ import jaxlib
 from setuptools import Extension, setup
 
 KERNEL = Path("src/vsdn/kernel")
-FLAGS = ["/std:c++17", "/O2"] if sys.platform == "win32" else ["-std=c++17", "-O3", "-g0", "-Wno-psabi"]
+GCC = ["-std=c++17", "-O3", "-g0", "-fno-tree-loop-distribute-patterns", "-Wno-psabi", "-Wno-maybe-uninitialized"]
+FLAGS = ["/std:c++17", "/O2"] if sys.platform == "win32" else GCC
 
 setup(
     ext_modules=[

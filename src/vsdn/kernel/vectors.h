@@ -1,10 +1,11 @@
-// Vectors of one register, as GCC and Clang offer them on every processor; VSDN_BYTES is the register's size.
+// Vectors of one register, as GCC and Clang offer them on every processor; VSDN_BYTES is the register's size: 64 for
+// AVX-512, whose own instructions are used where they save some. (GCC's target pragma defines no __AVX512F__ in C++.)
 #pragma once
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
-#ifdef __AVX512F__
+#if VSDN_BYTES == 64
 #include <immintrin.h>
 #endif
 
@@ -49,7 +50,7 @@ inline void store_some(T* to, vec<T> v, int count) {
   for (int lane = 0; lane < count; ++lane) to[lane] = v[lane];
 }
 
-#ifdef __AVX512F__
+#if VSDN_BYTES == 64
 template <>
 inline vec<float> load_some(const float* from, int count) {
   return (vec<float>)_mm512_maskz_loadu_ps((1u << count) - 1, from);
@@ -82,7 +83,7 @@ inline T sum(vec<T> v) {
 
 // 1 / v: in single precision from the processor's estimate and one step of Newton's, within two units of the last place.
 inline vec<float> reciprocal(vec<float> v) {
-#ifdef __AVX512F__
+#if VSDN_BYTES == 64
   vec<float> guess = (vec<float>)_mm512_rcp14_ps((__m512)v);
   return guess * (2.0f - v * guess);
 #else
@@ -94,7 +95,7 @@ inline vec<double> reciprocal(vec<double> v) { return 1.0 / v; }
 
 // 2^v for v <= 80, by the polynomial of degree 5 through 2^f at the Chebyshev nodes of |f| <= 1/2: within 1e-7 of it.
 inline vec<float> power_of_two(vec<float> v) {
-#ifdef __AVX512F__
+#if VSDN_BYTES == 64
   const vec<float> whole = (vec<float>)_mm512_roundscale_ps((__m512)v, _MM_FROUND_TO_NEAREST_INT);
   const vec<float> f = v - whole;
 #else
@@ -110,7 +111,7 @@ inline vec<float> power_of_two(vec<float> v) {
   p = p * f + 0.240221075f;
   p = p * f + 0.693147188f;
   p = p * f + 1.00000008f;
-#ifdef __AVX512F__
+#if VSDN_BYTES == 64
   return (vec<float>)_mm512_scalef_ps((__m512)p, (__m512)whole);
 #else
   return (vec<float>)((ints)p + ((ints)whole << 23));
@@ -120,7 +121,7 @@ inline vec<float> power_of_two(vec<float> v) {
 // 1 / (1 + e^-v)
 inline vec<float> logistic(vec<float> v) {
   vec<float> power = v * -1.44269504f;
-#ifdef __AVX512F__
+#if VSDN_BYTES == 64
   power = (vec<float>)_mm512_min_ps(_mm512_set1_ps(80.0f), (__m512)power);  // in this order it lets NaN through
 #else
   power = power > fill(80.0f) ? fill(80.0f) : power;
