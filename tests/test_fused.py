@@ -40,12 +40,12 @@ def make_case(series, paths, steps, latent, context, width, activation="tanh"):
     all_series = lambda part: jnp.broadcast_to(jnp.asarray(part), (series, *part.shape))
     nothing = np.zeros((steps + 1, 1))
     grids = Grid(*map(all_series, (nothing[:, 0], nothing, seen[:, None], nothing, rows)))
-    return drift, jr.normal(keys[6], (series, latent)), walks, grids, paths
+    return drift, jr.normal(keys[6], (series, paths, latent)), walks, grids
 
 
 def value_and_gradients(case, *, key, use_kernel, monkeypatch):
     """The paths, and the gradients of a loss that weighs each of their numbers differently."""
-    drift, x0, steps, grids, num_paths = case
+    drift, x0, steps, grids = case
     monkeypatch.setenv("VSDN_KERNEL", "on" if use_kernel else "off")
     assert fused.is_used(drift) is use_kernel
     arrays, static = eqx.partition((drift, x0, steps), eqx.is_inexact_array)
@@ -54,7 +54,7 @@ def value_and_gradients(case, *, key, use_kernel, monkeypatch):
     @jax.jit
     def run(arrays):
         drift, x0, steps = eqx.combine(arrays, static)
-        paths = fused.posterior_paths(drift, x0, steps, grids, num_paths=num_paths, keys=keys)
+        paths = fused.posterior_paths(drift, x0, steps, grids, keys=keys)
         weights = jnp.cos(jnp.arange(paths.kl.size)).reshape(paths.kl.shape)
         told = jnp.sum(jnp.sin(paths.states[:, :, :-2]) * weights[..., None, None])  # padding is scored by nobody
         return told + jnp.sum(weights * paths.kl) + jnp.sum(weights * paths.log_ratio**2), paths
@@ -121,9 +121,9 @@ def test_every_activation_is_the_scans_in_both_precisions(activation, key, monke
 def test_the_activations_hold_where_they_saturate(key, monkeypatch):
     """Contexts so large that every unit is at its limit, or beyond what e^x can hold."""
     for activation in fused.ACTIVATIONS:
-        drift, x0, steps, grids, paths = make_case(*SIZES["several features"], activation=activation)
+        drift, x0, steps, grids = make_case(*SIZES["several features"], activation=activation)
         steps = steps._replace(prior=1e3 * steps.prior, posterior=-3e3 * steps.posterior)
-        case = (drift, x0, steps, grids, paths)
+        case = (drift, x0, steps, grids)
         both = (value_and_gradients(case, key=key, use_kernel=use, monkeypatch=monkeypatch) for use in (True, False))
         for a, b in zip(*map(jax.tree.leaves, both), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4 * float(jnp.abs(b).max()))
@@ -132,12 +132,11 @@ def test_the_activations_hold_where_they_saturate(key, monkeypatch):
 @kernel
 def test_prior_paths_are_the_scans(x64, key, monkeypatch):
     for size in ("several features", "wide", "more paths than a block"):
-        drift, x0, steps, _, num_paths = make_case(*SIZES[size])
+        drift, x0, steps, _ = make_case(*SIZES[size])
         keys = jr.split(key, len(x0))
-        fast = fused.prior_paths(drift, x0, steps, num_paths=num_paths, keys=keys)
+        fast = fused.prior_paths(drift, x0, steps, keys=keys)
         slow = [
-            sde.prior_paths(drift, x0[i], jax.tree.map(lambda p, i=i: p[i], steps), num_paths=num_paths, key=keys[i])
-            for i in range(len(x0))
+            sde.prior_paths(drift, x0[i], jax.tree.map(lambda p, i=i: p[i], steps), key=keys[i]) for i in range(len(x0))
         ]
         np.testing.assert_allclose(fast, jnp.stack(slow), rtol=1e-11, atol=1e-12)
 
@@ -145,10 +144,10 @@ def test_prior_paths_are_the_scans(x64, key, monkeypatch):
 @kernel
 def test_what_is_not_a_number_stays_so(key):
     """A weight that is NaN must not be hidden by the kernel: training counts on seeing it."""
-    drift, x0, steps, grids, num_paths = make_case(*SIZES["several features"])
+    drift, x0, steps, grids = make_case(*SIZES["several features"])
     for where in (lambda d: d.net.from_state.weight, lambda d: d.net.out.weight, lambda d: d.net.from_context.bias):
         bad = eqx.tree_at(where, drift, where(drift).at[(0,) * where(drift).ndim].set(jnp.nan))
-        paths = fused.posterior_paths(bad, x0, steps, grids, num_paths=num_paths, keys=jr.split(key, len(x0)))
+        paths = fused.posterior_paths(bad, x0, steps, grids, keys=jr.split(key, len(x0)))
         assert np.isnan(np.asarray(paths.kl)).all()
 
 
@@ -167,16 +166,16 @@ def test_another_drift_goes_through_the_scan(x64, key):
         def __call__(self, x, embedded):
             return embedded - x
 
-    _, x0, steps, grids, num_paths = make_case(7, 3, 9, 5, 5, 11)
+    _, x0, steps, grids = make_case(7, 3, 9, 5, 5, 11)
     assert not fused.is_used(Pull())
-    paths = fused.posterior_paths(Pull(), x0, steps, grids, num_paths=num_paths, keys=jr.split(key, len(x0)))
+    paths = fused.posterior_paths(Pull(), x0, steps, grids, keys=jr.split(key, len(x0)))
     assert paths.states.shape == (7, 3, grids.rows.shape[1], 5)
-    np.testing.assert_allclose(paths.states[:, :, 0], jnp.broadcast_to(x0[:, None], (7, 3, 5)))
+    np.testing.assert_allclose(paths.states[:, :, 0], x0)
 
 
 def test_without_the_kernel_the_scan_takes_over_and_says_so(key, monkeypatch):
-    drift, x0, steps, grids, num_paths = make_case(*SIZES["several features"])
-    ask = lambda: fused.posterior_paths(drift, x0, steps, grids, num_paths=num_paths, keys=jr.split(key, len(x0)))
+    drift, x0, steps, grids = make_case(*SIZES["several features"])
+    ask = lambda: fused.posterior_paths(drift, x0, steps, grids, keys=jr.split(key, len(x0)))
     before = ask()
     monkeypatch.setattr(fused, "_kernel", None)
     assert not fused.is_used(drift)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt32
 from vsdn import sde
 from vsdn.grids import Grid, at_rows
 from vsdn.nets import Drift
-from vsdn.sde import Path, Steps, path_seed, quantile_table
+from vsdn.sde import Number, Path, Steps, path_seed, quantile_table
 
 try:
     _kernel: Any = importlib.import_module("vsdn._kernel")
@@ -42,17 +42,17 @@ class Weights(NamedTuple):
 class Walks(NamedTuple):
     """All that the kernel is handed, a series an entry of the leading axes."""
 
-    x0: Float[Array, "batch latent"]
+    x0: Float[Array, "batch path latent"]
     steps: Steps
     weights: Weights
     rows: Int[Array, "batch row"]  # the points at which states are asked for
     seeds: UInt32[Array, "batch 2"]
+    first_step: UInt32[Array, ""]
 
 
 class Asked(NamedTuple):
     """How the kernel is to walk."""
 
-    num_paths: int
     activation: str
     prior_alone: bool
 
@@ -77,39 +77,41 @@ def what_is_lost() -> str | None:
 
 def posterior_paths(
     drift: Any,
-    x0: Float[Array, "batch latent"],
+    x0: Float[Array, "batch path latent"],
     steps: Steps,
     grids: Grid,
     *,
-    num_paths: int,
     keys: Key[Array, " batch"],
+    first_step: Number = 0,
 ) -> Path:
     """`sde.posterior_paths` of every series of a batch, with the states at its rows alone."""
     if is_used(drift):
-        asked = Asked(num_paths, drift.net.activation, prior_alone=False)
-        results: Any = _paths(asked, *_prepare(drift, x0, steps, grids.rows, keys))
+        walks = _prepare(drift, x0, steps, grids.rows, keys, first_step)
+        results: Any = _paths(Asked(drift.net.activation, prior_alone=False), *walks)
         return results[1]
 
     def walk(x0: Array, steps: Steps, grid: Grid, key: PRNGKeyArray) -> Path:
-        paths = sde.posterior_paths(drift, x0, steps, num_paths=num_paths, key=key)
+        paths = sde.posterior_paths(drift, x0, steps, key=key, first_step=first_step)
         return paths._replace(states=jax.vmap(lambda states: at_rows(states, grid))(paths.states))
 
     return jax.vmap(walk)(x0, steps, grids, keys)
 
 
 def prior_paths(
-    drift: Any, x0: Float[Array, "batch latent"], steps: Steps, *, num_paths: int, keys: Key[Array, " batch"]
+    drift: Any, x0: Float[Array, "batch path latent"], steps: Steps, *, keys: Key[Array, " batch"]
 ) -> Float[Array, "batch path point latent"]:
     """`sde.prior_paths` of every series of a batch; not to be differentiated."""
     if is_used(drift):
         steps = steps._replace(posterior=steps.prior)
         walks = _prepare(drift, x0, steps, jnp.zeros((len(x0), 0), jnp.int32), keys)
-        return _forward(Asked(num_paths, drift.net.activation, prior_alone=True), walks)[0]
-    walk = lambda x0, steps, key: sde.prior_paths(drift, x0, steps, num_paths=num_paths, key=key)
+        return _forward(Asked(drift.net.activation, prior_alone=True), walks)[0]
+    walk = lambda x0, steps, key: sde.prior_paths(drift, x0, steps, key=key)
     return jax.vmap(walk)(x0, steps, keys)
 
 
-def _prepare(drift: Drift, x0: Array, steps: Steps, rows: Array, keys: Key[Array, " batch"]) -> Walks:
+def _prepare(
+    drift: Drift, x0: Array, steps: Steps, rows: Array, keys: Key[Array, " batch"], first_step: Number = 0
+) -> Walks:
     net, rate = drift.net, jax.nn.softplus(drift.raw_rate)
     from_context, first_bias = net.from_context.weight, net.from_context.bias
     assert first_bias is not None
@@ -118,13 +120,14 @@ def _prepare(drift: Drift, x0: Array, steps: Steps, rows: Array, keys: Key[Array
         steps = jax.vmap(lambda steps: sde.embed(drift, steps))(steps)
         from_context, first_bias = from_context[:, :0], jnp.zeros_like(first_bias)
     weights = Weights(net.from_state.weight, from_context, first_bias, net.out.weight, net.out.bias, rate)
-    return Walks(x0, steps, weights, rows, jax.vmap(path_seed)(keys))
+    seeds, first = jax.vmap(path_seed)(keys), jnp.asarray(first_step, jnp.uint32)
+    return Walks(x0, steps, weights, rows.astype(jnp.int32), seeds, first)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _paths(asked: Asked, x0: Array, steps: Steps, weights: Weights, rows: Array, seeds: Array) -> tuple[Array, Path]:
+def _paths(asked: Asked, *walks: Any) -> tuple[Array, Path]:
     """All states, which are for the backward pass alone, and the paths with their states at the rows."""
-    return _forward(asked, Walks(x0, steps, weights, rows, seeds))
+    return _forward(asked, Walks(*walks))
 
 
 def _paths_forward(asked: Asked, *walks: Any) -> tuple[tuple[Array, Path], tuple[Walks, Array]]:
@@ -134,7 +137,7 @@ def _paths_forward(asked: Asked, *walks: Any) -> tuple[tuple[Array, Path], tuple
 
 def _paths_backward(asked: Asked, kept: tuple[Walks, Array], cotangents: tuple[Array, Path]) -> tuple:
     walks, states = kept
-    return *_backward(asked, walks, states, cotangents[1]), None, None
+    return *_backward(asked, walks, states, cotangents[1]), None, None, None
 
 
 _paths.defvjp(_paths_forward, _paths_backward)
@@ -151,14 +154,14 @@ def _call(name: str, asked: Asked, results: Any, *arguments: Array, **numbers: A
     _register()
     call = jax.ffi.ffi_call(f"vsdn_{name}_{arguments[0].dtype}", results, vmap_method="sequential")
     activation = np.int64(ACTIVATIONS.index(asked.activation))
-    return call(*arguments, paths=np.int64(asked.num_paths), activation=activation, **numbers)
+    return call(*arguments, activation=activation, **numbers)
 
 
 def _forward(asked: Asked, walks: Walks) -> tuple[Array, Path]:
-    (batch, latent), paths = walks.x0.shape, asked.num_paths
+    batch, paths, latent = walks.x0.shape
     shape = lambda *sizes: jax.ShapeDtypeStruct((batch, paths, *sizes), walks.x0.dtype)
     results = (shape(walks.steps.dt.shape[1] + 1, latent), shape(walks.rows.shape[1], latent), shape(), shape())
-    arguments = (walks.x0, *walks.steps, *walks.weights, walks.rows, walks.seeds, quantile_table())
+    arguments = (walks.x0, *walks.steps, *walks.weights, *walks[3:], quantile_table())
     states, *rest = _call("forward", asked, results, *arguments, prior_alone=asked.prior_alone)
     return states, Path(*rest)
 

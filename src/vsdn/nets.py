@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -166,8 +166,8 @@ class ODERNN(eqx.Module):
         taken = self.cell(jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)]), h)
         return jnp.where(mask.any(), taken, h)
 
-    def forward(self, grid: Grid) -> Memory:
-        """The memory along the grid, of everything up to each point."""
+    def forward(self, grid: Grid, start: Float[Array, " hidden"] | None = None) -> Memory:
+        """The memory along the grid, of everything up to each point; it begins as `start`, or afresh."""
         clock = jnp.concatenate([grid.clock[:1], grid.clock[:-1]])  # of the point where the step begins
 
         @jax.checkpoint  # the backward pass keeps h alone
@@ -177,10 +177,11 @@ class ODERNN(eqx.Module):
             post = self.jump(pre, y, mask)
             return post, Memory(pre, post)
 
-        return jax.lax.scan(step, self.initial, (grid.dt, clock, grid.values, grid.mask))[1]
+        begin = self.initial if start is None else start
+        return jax.lax.scan(step, begin, (grid.dt, clock, grid.values, grid.mask))[1]
 
-    def backward(self, grid: Grid) -> Float[Array, "point hidden"]:
-        """g(τ_k⁺): the memory of everything after each point, run back in time."""
+    def backward(self, grid: Grid, start: Float[Array, " hidden"]) -> Float[Array, "point hidden"]:
+        """g(τ_k⁺): the memory of everything after each point, run back in time from `start` beyond the last."""
 
         @jax.checkpoint
         def step(g, at):
@@ -188,23 +189,37 @@ class ODERNN(eqx.Module):
             return self.drift(self.jump(g, y, mask), clock, dt), g
 
         inputs = (grid.dt, grid.clock, grid.values, grid.mask)
-        return jax.lax.scan(step, self.initial, inputs, reverse=True)[1]
+        return jax.lax.scan(step, start, inputs, reverse=True)[1]
 
 
 class AbstractEncoder(eqx.Module):
     """What the posterior drift of each step is driven by."""
 
     @abstractmethod
-    def __call__(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
-        """The posterior's context, one a step."""
+    def __call__(self, grid: Grid, memory: Memory, after: Any) -> Float[Array, "step hidden"]:
+        """The posterior's context, one a step, for a grid beyond which lies what `after` knows."""
+
+    @abstractmethod
+    def beyond(self) -> Any:
+        """What is known beyond the end of a series."""
+
+    @abstractmethod
+    def pass_back(self, grid: Grid, after: Any) -> Any:
+        """What is known beyond the first point of a grid, beyond which lies what `after` knows."""
 
 
 class Filter(AbstractEncoder):
     """h_pre + h_post of the point at which the step arrives, if something was seen there; else the prior's context."""
 
-    def __call__(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
+    def __call__(self, grid: Grid, memory: Memory, after: tuple[()]) -> Float[Array, "step hidden"]:
         arrives = grid.mask[1:].any(axis=1, keepdims=True)
         return jnp.where(arrives, memory.pre[1:] + memory.post[1:], memory.post[:-1])
+
+    def beyond(self) -> tuple[()]:
+        return ()
+
+    def pass_back(self, grid: Grid, after: tuple[()]) -> tuple[()]:
+        return ()
 
 
 class Smoother(AbstractEncoder):
@@ -212,5 +227,11 @@ class Smoother(AbstractEncoder):
 
     backward: ODERNN
 
-    def __call__(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
-        return memory.post[:-1] + self.backward.backward(grid)[:-1]
+    def __call__(self, grid: Grid, memory: Memory, after: Float[Array, " hidden"]) -> Float[Array, "step hidden"]:
+        return memory.post[:-1] + self.backward.backward(grid, after)[:-1]
+
+    def beyond(self) -> Float[Array, " hidden"]:
+        return self.backward.initial
+
+    def pass_back(self, grid: Grid, after: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
+        return self.backward.backward(grid, after)[0]

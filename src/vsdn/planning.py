@@ -14,6 +14,7 @@ from vsdn.settings import DataSettings, Settings
 PERIODS = {"hour": 3600.0, "day": 86400.0, "week": 604800.0, "month": 2629746.0, "year": 31556952.0}  # seconds
 ENOUGH_SERIES = 10  # to hold out whole series; with fewer, the last rows of each are held out
 MOST_STEPS = 10**8  # of the grids of a table in all: more would not fit into memory
+SEGMENTED = ("vsdn-f", "vsdn-s")  # the models whose evidence can be had in segments
 WINDOW = 200  # rows of a training piece, where a series is more than twice as long
 
 
@@ -106,6 +107,8 @@ def choose(settings: Settings, table: Table) -> Settings:
         raise SettingsError(
             "a window cuts series into pieces, which have no common start: set window or start, not both"
         )
+    if settings.objective.save_memory and model.model not in SEGMENTED:
+        raise SettingsError(f"save_memory is for {' and '.join(SEGMENTED)}, not for {model.model}")
     pieces = table.num_series if window is None else int(np.ceil(rows / window).sum())
     batches = -(-pieces // training.batch_size)
     epochs = int(np.clip(-(-3000 // batches), 40, 300)) if training.epochs is None else training.epochs

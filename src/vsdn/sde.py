@@ -13,6 +13,7 @@ from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 Drift = Callable[[Float[Array, " latent"], Float[Array, " context"]], Float[Array, " latent"]]
+Number = int | Int[Array, ""]
 Noise = Callable[[Int[Array, ""]], Float[Array, " latent"]]  # of a step, by its number
 TREE_DEPTH = 10  # a step is halved so often before two query times share their last noise
 
@@ -74,21 +75,21 @@ class SplitDrift(Protocol):
 
 
 def posterior_paths(
-    drift: SplitDrift, x0: Float[Array, " latent"], steps: Steps, *, num_paths: int, key: PRNGKeyArray
+    drift: SplitDrift, x0: Float[Array, "path latent"], steps: Steps, *, key: PRNGKeyArray, first_step: Number = 0
 ) -> Path:
-    """Independent paths of the posterior SDE, one an entry of the leading axis."""
+    """Independent paths of the posterior SDE, each from an x0 of its own; the noise is of steps `first_step` on."""
     seed, embedded = path_seed(key), embed(drift, steps)
-    walk = lambda path: posterior_path(drift, x0, embedded, path_noise(seed, path, x0))
-    return jax.vmap(walk)(jnp.arange(num_paths))
+    walk = lambda x0, path: posterior_path(drift, x0, embedded, path_noise(seed, path, x0, first_step))
+    return jax.vmap(walk)(x0, jnp.arange(len(x0)))
 
 
 def prior_paths(
-    drift: SplitDrift, x0: Float[Array, " latent"], steps: Steps, *, num_paths: int, key: PRNGKeyArray
+    drift: SplitDrift, x0: Float[Array, "path latent"], steps: Steps, *, key: PRNGKeyArray
 ) -> Float[Array, "path point latent"]:
-    """The states of independent paths of the prior SDE."""
+    """The states of independent paths of the prior SDE, each from an x0 of its own."""
     seed, embedded = path_seed(key), embed(drift, steps._replace(posterior=steps.prior))
-    walk = lambda path: prior_path(drift, x0, embedded, path_noise(seed, path, x0))
-    return jax.vmap(walk)(jnp.arange(num_paths))
+    walk = lambda x0, path: prior_path(drift, x0, embedded, path_noise(seed, path, x0))
+    return jax.vmap(walk)(x0, jnp.arange(len(x0)))
 
 
 def embed(drift: SplitDrift, steps: Steps) -> Steps:
@@ -103,9 +104,11 @@ def path_seed(key: PRNGKeyArray) -> UInt32[Array, "2"]:
     return jr.bits(key, (2,), jnp.uint32)
 
 
-def path_noise(seed: UInt32[Array, "2"], path: Int[Array, ""], like: Float[Array, " latent"]) -> Noise:
+def path_noise(
+    seed: UInt32[Array, "2"], path: Int[Array, ""], like: Float[Array, " latent"], first_step: Number = 0
+) -> Noise:
     """The normals of one of a series' paths."""
-    return lambda number: noise_at(seed, path, number, like.shape[0]).astype(like.dtype)
+    return lambda number: noise_at(seed, path, first_step + number, like.shape[0]).astype(like.dtype)
 
 
 def noise_at(

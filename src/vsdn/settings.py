@@ -58,6 +58,9 @@ class ObjectiveSettings(Section):
     kl_warmup: int = Field(
         default=0, ge=0, le=MOST_EPOCHS, description="epochs over which the weight of the KL rises from 0"
     )
+    save_memory: bool = Field(
+        default=False, description="for long series (vsdn-f, vsdn-s): memory by √steps instead of steps, but slower"
+    )
 
 
 class DataSettings(Section):

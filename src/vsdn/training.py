@@ -14,8 +14,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vsdn import metrics, objectives
 from vsdn.batches import Batch, Batches
-from vsdn.models import AbstractModel
+from vsdn.models import AbstractModel, segments
 from vsdn.models.base import Evidence
+from vsdn.models.vsdn import VSDN
 from vsdn.settings import ObjectiveSettings, Settings, TrainingSettings
 
 
@@ -102,7 +103,10 @@ def mean_loss(
 ) -> Float[Array, ""]:
     """Minus the bound, an observed value of the batch."""
     keys = jr.split(key, batch.weight.shape[0])
-    evidence = model.batch_evidence(batch.grid, num_samples=settings.num_paths, keys=keys)
+    if settings.save_memory and isinstance(model, VSDN):
+        evidence = segments.batch_evidence(model, batch.grid, num_samples=settings.num_paths, keys=keys)
+    else:
+        evidence = model.batch_evidence(batch.grid, num_samples=settings.num_paths, keys=keys)
     bounds = jax.vmap(lambda evidence: bound(evidence, beta, settings))(evidence)
     seen = jnp.sum(batch.grid.mask, axis=(1, 2), dtype=bounds.dtype)
     return -jnp.sum(bounds * batch.weight) / jnp.sum(seen * batch.weight)

@@ -107,7 +107,7 @@ def test_posterior_and_prior_paths_agree_on_the_likelihood(name, key):
 def test_filtering_posterior_follows_the_prior_between_observations(key):
     model, grid = make_model("vsdn-f"), make_grid(make_table())
     memory = model.memory.forward(grid)
-    steps = model.steps(grid, memory, model.encoder(grid, memory))
+    steps = model.steps(grid, memory, model.encoder(grid, memory, ()))
     arrives = np.asarray(grid.mask[1:].any(axis=1))
     same = np.all(np.asarray(steps.prior == steps.posterior), axis=1)
     assert np.all(same[~arrives])
@@ -122,7 +122,7 @@ def test_only_the_smoother_sees_the_future(name, sees):
     values[last] += 3.0
     model = make_model(name)
     grids = [make_grid(t, scaler=make_scaler(table)) for t in (table, dataclasses.replace(table, values=values))]
-    contexts = [np.asarray(model.encoder(grid, model.memory.forward(grid))) for grid in grids]
+    contexts = [np.asarray(model.encoder(grid, model.memory.forward(grid), model.encoder.beyond())) for grid in grids]
     before = int(grids[0].rows[-1]) - 1  # the step that arrives at the changed row
     assert np.array_equal(contexts[0][:before], contexts[1][:before]) is not sees
 

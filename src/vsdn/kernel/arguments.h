@@ -12,7 +12,7 @@ struct Sizes {
 
 enum Activation { kTanh, kRelu, kSilu };  // as vsdn.fused numbers them
 
-// The first states, vsdn.sde.Steps, the points asked for in ascending order, and the drift
+// The first states (one a path), vsdn.sde.Steps, the points asked for in ascending order, and the drift
 // H = out act(from_state x + from_context c + first_bias) + bias - rate x.
 template <class T>
 struct Inputs {
@@ -37,8 +37,8 @@ struct Gradients {
 // The loop as compiled for one kind of processor, for some paths: number = series * paths + path.
 template <class T>
 struct Kernel {
-  void (*forward)(const Inputs<T>&, const uint32_t* keys, const float* table, T* states, const Outputs<T>&,
-                  bool prior_alone, int first_path, int end_path);
+  void (*forward)(const Inputs<T>&, const uint32_t* keys, uint32_t first_step, const float* table, T* states,
+                  const Outputs<T>&, bool prior_alone, int first_path, int end_path);
   void (*backward)(const Inputs<T>&, const T* states, const Outputs<const T>& cotangents, const Gradients<T>&,
                    int first_path, int end_path);
 };

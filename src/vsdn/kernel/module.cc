@@ -113,14 +113,14 @@ using Result = ffi::Result<ffi::Buffer<type>>;
 
 // The kernel's inputs as arrays of XLA's: first states, steps, weights, rows.
 template <ffi::DataType type>
-Inputs<ffi::NativeType<type>> inputs_of(int64_t paths, const Argument<type>& x0, const Argument<type>& dt,
+Inputs<ffi::NativeType<type>> inputs_of(const Argument<type>& x0, const Argument<type>& dt,
                                         const Argument<type>& prior, const Argument<type>& posterior,
                                         const Argument<type>& diffusion, const Argument<type>& from_state,
                                         const Argument<type>& from_context, const Argument<type>& first_bias,
                                         const Argument<type>& out, const Argument<type>& bias,
                                         const Argument<type>& rate, const Argument<ffi::S32>& rows) {
   const auto steps = dt.dimensions(), weights = from_state.dimensions();
-  const Sizes sizes{int(steps[0]), int(paths), int(steps[1]), int(weights[1]), int(weights[0]),
+  const Sizes sizes{int(steps[0]), int(x0.dimensions()[1]), int(steps[1]), int(weights[1]), int(weights[0]),
                     int(from_context.dimensions()[1]), int(rows.dimensions()[1])};
   return {sizes, x0.typed_data(), dt.typed_data(), prior.typed_data(), posterior.typed_data(), diffusion.typed_data(),
           from_state.typed_data(), from_context.typed_data(), first_bias.typed_data(), out.typed_data(),
@@ -128,29 +128,29 @@ Inputs<ffi::NativeType<type>> inputs_of(int64_t paths, const Argument<type>& x0,
 }
 
 template <ffi::DataType type>
-ffi::Error forward(ffi::ThreadPool pool, int64_t paths, int64_t activation, bool prior_alone, Argument<type> x0,
+ffi::Error forward(ffi::ThreadPool pool, int64_t activation, bool prior_alone, Argument<type> x0,
                    Argument<type> dt, Argument<type> prior, Argument<type> posterior, Argument<type> diffusion,
                    Argument<type> from_state, Argument<type> from_context, Argument<type> first_bias,
                    Argument<type> out, Argument<type> bias, Argument<type> rate, Argument<ffi::S32> rows,
-                   Argument<ffi::U32> keys, Argument<ffi::F32> table, Result<type> states, Result<type> at_rows,
-                   Result<type> kl, Result<type> log_ratio) {
+                   Argument<ffi::U32> keys, Argument<ffi::U32> first_step, Argument<ffi::F32> table,
+                   Result<type> states, Result<type> at_rows, Result<type> kl, Result<type> log_ratio) {
   using T = ffi::NativeType<type>;
   return guarded([&] {
-    const Inputs<T> in = inputs_of<type>(paths, x0, dt, prior, posterior, diffusion, from_state, from_context,
+    const Inputs<T> in = inputs_of<type>(x0, dt, prior, posterior, diffusion, from_state, from_context,
                                          first_bias, out, bias, rate, rows);
     const Outputs<T> outputs{at_rows->typed_data(), kl->typed_data(), log_ratio->typed_data()};
     const Kernel<T> kernel = choose<T>(Activation(activation));
     const int count = in.sizes.series * in.sizes.paths, parts = parts_of(count, kBlockPaths);
     if (count == 0) return;
     run_all(pool, parts, [&](int part) {
-      kernel.forward(in, keys.typed_data(), table.typed_data(), states->typed_data(), outputs, prior_alone,
-                     begin_of(part, parts, count), begin_of(part + 1, parts, count));
+      kernel.forward(in, keys.typed_data(), *first_step.typed_data(), table.typed_data(), states->typed_data(), outputs,
+                     prior_alone, begin_of(part, parts, count), begin_of(part + 1, parts, count));
     });
   });
 }
 
 template <ffi::DataType type>
-ffi::Error backward(ffi::ThreadPool pool, int64_t paths, int64_t activation, Argument<type> x0, Argument<type> dt,
+ffi::Error backward(ffi::ThreadPool pool, int64_t activation, Argument<type> x0, Argument<type> dt,
                     Argument<type> prior, Argument<type> posterior, Argument<type> diffusion,
                     Argument<type> from_state, Argument<type> from_context, Argument<type> first_bias,
                     Argument<type> out, Argument<type> bias, Argument<type> rate, Argument<ffi::S32> rows,
@@ -160,7 +160,7 @@ ffi::Error backward(ffi::ThreadPool pool, int64_t paths, int64_t activation, Arg
                     Result<type> g_first_bias, Result<type> g_out, Result<type> g_bias, Result<type> g_rate) {
   using T = ffi::NativeType<type>;
   return guarded([&] {
-    const Inputs<T> in = inputs_of<type>(paths, x0, dt, prior, posterior, diffusion, from_state, from_context,
+    const Inputs<T> in = inputs_of<type>(x0, dt, prior, posterior, diffusion, from_state, from_context,
                                          first_bias, out, bias, rate, rows);
     const Outputs<const T> cotangents{g_at_rows.typed_data(), g_kl.typed_data(), g_log_ratio.typed_data()};
     const Kernel<T> kernel = choose<T>(Activation(activation));
@@ -193,13 +193,14 @@ auto forward_binding() {
   using A = Argument<type>;
   return ffi::Ffi::Bind()
       .Ctx<ffi::ThreadPool>()
-      .Attr<int64_t>("paths")
       .Attr<int64_t>("activation")
       .Attr<bool>("prior_alone")
       .Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>()  // x0 and the steps
       .template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>()
       .template Arg<Argument<ffi::S32>>()  // rows, after the weights
-      .template Arg<Argument<ffi::U32>>().template Arg<Argument<ffi::F32>>()  // keys, table
+      .template Arg<Argument<ffi::U32>>()  // keys
+      .template Arg<Argument<ffi::U32>>()  // the number of the first step
+      .template Arg<Argument<ffi::F32>>()  // table
       .template Ret<A>().template Ret<A>().template Ret<A>().template Ret<A>();
 }
 
@@ -208,7 +209,6 @@ auto backward_binding() {
   using A = Argument<type>;
   return ffi::Ffi::Bind()
       .Ctx<ffi::ThreadPool>()
-      .Attr<int64_t>("paths")
       .Attr<int64_t>("activation")
       .Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>()  // x0 and the steps
       .template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>()

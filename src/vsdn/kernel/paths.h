@@ -43,12 +43,13 @@ class Block {
   }
 
   // States along the path; its KL and log-ratio unless it is the prior's, whose context is then `posterior`.
-  void forward(const uint32_t* keys, const float* table, T* states, const Outputs<T>& out, bool prior_alone) {
+  void forward(const uint32_t* keys, uint32_t first_step, const float* table, T* states, const Outputs<T>& out,
+               bool prior_alone) {
     Noise<T> noise(table, size, L);
     Buffer<T> eps(size_t(size) * noise.stride), kl(size * lanes), log_ratio(size * lanes);
     for (int p = 0; p < size; ++p) {
       noise.seed(p, keys + 2 * (first_series + series_of[p]), (first_path + p) % paths);
-      copy<T>(in.x0 + size_t(first_series + series_of[p]) * L, x + p * Lp, L);
+      copy<T>(in.x0 + size_t(first_path + p) * L, x + p * Lp, L);
     }
     write_states(0, states, out);
     for (int n = 0; n < steps; ++n) {
@@ -57,7 +58,7 @@ class Block {
           if (is_first_of_series(p)) expect_moments(series_of[p], n + 2);
           expect(states + at_point(p, n + 3), L);
         });
-        noise.draw(n, eps);
+        noise.draw(first_step + n, eps);
         for (int p = 0; p < size; ++p)
           move(p, moments[series_of[p]], eps + p * noise.stride, kl + p * lanes, log_ratio + p * lanes, prior_alone);
       }
@@ -292,13 +293,9 @@ class Block {
     }
   }
 
-  // What was gathered over all steps: the cotangent of each series' first state, and those of the weights.
+  // What was gathered over all steps: the cotangents of the first states, and those of the weights.
   void finish(const Adjoint& own, const Gradients<T>& grad) const {
-    for (int p = 0; p < size; ++p)
-      for (int l = 0; l < L; ++l) {
-        T& to = grad.x0[size_t(first_series + series_of[p]) * L + l];
-        to = (is_first_of_series(p) ? T(0) : to) + own.x[p * Lp + l];
-      }
+    for (int p = 0; p < size; ++p) copy<T>(own.x + p * Lp, grad.x0 + size_t(first_path + p) * L, L);
     for (int l = 0; l < L; ++l) grad.bias[l] += own.bias[l], grad.rate[l] += own.rate[l];
     for (int h = 0; h < H; ++h) {
       for (int l = 0; l < L; ++l) {
@@ -339,9 +336,9 @@ class Block {
 };
 
 template <class T, class A>
-void forward_paths(const Inputs<T>& in, const uint32_t* keys, const float* table, T* states, const Outputs<T>& out,
-                   bool prior_alone, int first_path, int end_path) {
-  Block<T, A>(in, first_path, end_path).forward(keys, table, states, out, prior_alone);
+void forward_paths(const Inputs<T>& in, const uint32_t* keys, uint32_t first_step, const float* table, T* states,
+                   const Outputs<T>& out, bool prior_alone, int first_path, int end_path) {
+  Block<T, A>(in, first_path, end_path).forward(keys, first_step, table, states, out, prior_alone);
 }
 
 template <class T, class A>

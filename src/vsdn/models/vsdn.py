@@ -24,6 +24,9 @@ class Walk(NamedTuple):
     x0: Float[Array, " latent"]
     steps: Steps
 
+    def start(self, num_paths: int) -> Float[Array, "path latent"]:
+        return jnp.broadcast_to(self.x0, (num_paths, *self.x0.shape))
+
 
 class VSDN(AbstractModel):
     """The generative model and, by its encoder, the posterior: `Filter` makes VSDN-F, `Smoother` VSDN-S.
@@ -56,7 +59,8 @@ class VSDN(AbstractModel):
 
     def posterior_walk(self, grid: Grid) -> Walk:
         memory = self.memory.forward(grid)
-        return Walk(memory, self.initial(memory.pre[0]), self.steps(grid, memory, self.encoder(grid, memory)))
+        context = self.encoder(grid, memory, self.encoder.beyond())
+        return Walk(memory, self.initial(memory.pre[0]), self.steps(grid, memory, context))
 
     def decode(
         self, states: Float[Array, "sample row latent"], pre: Float[Array, "row hidden"]
@@ -68,31 +72,33 @@ class VSDN(AbstractModel):
 
     def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
         walk = self.posterior_walk(grid)
-        paths = posterior_paths(self.drift, walk.x0, walk.steps, num_paths=num_samples, key=key)
+        paths = posterior_paths(self.drift, walk.start(num_samples), walk.steps, key=key)
         states = jax.vmap(lambda states: at_rows(states, grid))(paths.states)
-        return self._weigh(grid, walk, paths._replace(states=states))
+        return self.weigh(grid, at_rows(walk.memory.pre, grid), paths._replace(states=states))
 
     def batch_evidence(self, grids: Grid, *, num_samples: int, keys: Key[Array, " batch"]) -> Evidence:
         walks = jax.vmap(self.posterior_walk)(grids)
-        paths = fused.posterior_paths(self.drift, walks.x0, walks.steps, grids, num_paths=num_samples, keys=keys)
-        return jax.vmap(self._weigh)(grids, walks, paths)
+        x0 = jax.vmap(lambda walk: walk.start(num_samples))(walks)
+        paths = fused.posterior_paths(self.drift, x0, walks.steps, grids, keys=keys)
+        return jax.vmap(self.weigh)(grids, jax.vmap(at_rows)(walks.memory.pre, grids), paths)
 
-    def _weigh(self, grid: Grid, walk: Walk, paths: Path) -> Evidence:
-        """What paths say whose states are those at the rows."""
-        params = self.decode(paths.states, at_rows(walk.memory.pre, grid))
+    def weigh(self, grid: Grid, pre: Float[Array, "row hidden"], paths: Path) -> Evidence:
+        """What paths say, whose states and memory are those at the rows."""
+        params = self.decode(paths.states, pre)
         log_lik = jax.vmap(lambda p: masked_log_lik(self.likelihood, p, grid))(params)
         return Evidence(log_lik, paths.kl, paths.log_ratio)
 
     def predict(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel param"]:
         walk = self.prior_walk(grid)
-        states = prior_paths(self.drift, walk.x0, walk.steps, num_paths=num_samples, key=key)
+        states = prior_paths(self.drift, walk.start(num_samples), walk.steps, key=key)
         return self.decode(states[:, grid.rows], walk.memory.pre[grid.rows])
 
     def batch_predict(
         self, grids: Grid, *, num_samples: int, keys: Key[Array, " batch"]
     ) -> Float[Array, "batch sample row channel param"]:
         walks = jax.vmap(self.prior_walk)(grids)
-        states = fused.prior_paths(self.drift, walks.x0, walks.steps, num_paths=num_samples, keys=keys)
+        x0 = jax.vmap(lambda walk: walk.start(num_samples))(walks)
+        states = fused.prior_paths(self.drift, x0, walks.steps, keys=keys)
         decode = lambda grid, walk, states: self.decode(states[:, grid.rows], walk.memory.pre[grid.rows])
         return jax.vmap(decode)(grids, walks, states)
 
@@ -100,14 +106,15 @@ class VSDN(AbstractModel):
         self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray
     ) -> Float[Array, "sample query channel param"]:
         walk = self.prior_walk(grid)
-        states = prior_paths(self.drift, walk.x0, walk.steps, num_paths=num_samples, key=key)
+        states = prior_paths(self.drift, walk.start(num_samples), walk.steps, key=key)
         return self._branch(grid, queries, walk, states, key)
 
     def batch_forecast(
         self, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]
     ) -> Float[Array, "batch sample query channel param"]:
         walks = jax.vmap(self.prior_walk)(grids)
-        states = fused.prior_paths(self.drift, walks.x0, walks.steps, num_paths=num_samples, keys=keys)
+        x0 = jax.vmap(lambda walk: walk.start(num_samples))(walks)
+        states = fused.prior_paths(self.drift, x0, walks.steps, keys=keys)
         return jax.vmap(self._branch)(grids, queries, walks, states, keys)
 
     def _branch(
