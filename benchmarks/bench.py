@@ -1,36 +1,68 @@
-"""All benchmarks in one run, written to RESULTS.md: `make bench`.
+"""All benchmarks in one run, written to RESULTS.md with pictures beside it: `make bench`.
 
-Example: python benchmarks/bench.py --out benchmarks/RESULTS.md
+Example: python benchmarks/bench.py --out benchmarks/RESULTS.md --only growth compilation
 """
 
 import argparse
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import compilation
+import epochs
+import growth
 import sde_step
+import solver
+import time_to_score
 import timing
 import training_step
 import use
 
 PACKAGES = ("jax", "torch", "torchsde", "diffrax", "numpy")
+MARK = "<!-- {} -->"
+
+
+def sections(pictures: Path) -> dict[str, Callable[[], str]]:
+    """What there is, in the order of the report."""
+    return {
+        "training-step": lambda: training_step.report(["vsdn-f", "vsdn-s"], 0.25, 250, 20),
+        "sde-step": lambda: sde_step.report(out=pictures),
+        "epochs": epochs.report,
+        "time-to-score": time_to_score.report,
+        "use": use.report,
+        "growth": lambda: growth.report(pictures),
+        "compilation": compilation.report,
+        "solver": solver.report,
+    }
+
+
+def read_parts(path: Path) -> dict[str, str]:
+    """The sections of a report that was written before."""
+    if not path.exists():
+        return {}
+    parts = path.read_text("utf-8").split("<!-- ")[1:]
+    return {name: text for name, _, text in (part.partition(" -->\n") for part in parts)}
 
 
 def main() -> None:
     about, _, example = (__doc__ or "").partition("Example: ")
     parser = argparse.ArgumentParser(description=about, epilog=f"Example: {example}")
-    parser.add_argument("--out", type=Path, help="write the report to this file too")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/RESULTS.md"), help="the report")
+    parser.add_argument("--only", nargs="*", help="sections to measure again; the others stay as they are")
     options = parser.parse_args()
-    loads, began, parts = [os.getloadavg()[0]], time.monotonic(), []
-    for section in (lambda: training_step.report(["vsdn-f", "vsdn-s"], 0.25, 250, 20), sde_step.report, use.report):
-        parts.append(section())
-        print(parts[-1], flush=True)
+    known, parts = sections(options.out.parent / "pictures"), read_parts(options.out)
+    for name in options.only or known:
+        loads, began = [os.getloadavg()[0]], time.monotonic()
+        text = known[name]()
         loads.append(os.getloadavg()[0])
-        made = f"Made by `make bench` in {(time.monotonic() - began) / 60:.0f} minutes."
-        if options.out is not None:  # after each section: what was measured is kept
-            options.out.write_text(
-                "\n".join([f"# Benchmarks\n{timing.machine(PACKAGES, loads)} {made}\n", *parts]), "utf-8"
-            )
+        minutes = (time.monotonic() - began) / 60
+        parts[name] = f"{text}\n*{timing.machine(PACKAGES, loads)} {minutes:.0f} minutes.*\n"
+        print(parts[name], flush=True)
+        body = [f"{MARK.format(name)}\n{parts[name]}" for name in known if name in parts]
+        options.out.write_text(
+            "\n".join(["# Benchmarks\nMade by `make bench`.\n", *body]), "utf-8"
+        )  # what was measured is kept
 
 
 if __name__ == "__main__":

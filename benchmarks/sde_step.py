@@ -4,44 +4,40 @@ Example: python benchmarks/sde_step.py --size own --repeats 20
 """
 
 import argparse
-import json
-import os
-import resource
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # or torch's idle threads would burn the cores of a busy machine
-
-import jax
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
+import pictures
 import timing
 from peers.problem import FEW, LARGE, SMALL, Problem, Size, make_problem
 
-from vsdn.batches import Batches
-from vsdn.data import Scaler
-from vsdn.datasets import double_ou
-from vsdn.grids import Marching, make_grids
-from vsdn.sde import noise_at, path_seed
-
 Program = Callable[[int], tuple]
 NAMES = ("own", "uniform", "large", "few")
-REPEATS = {"own": 12, "uniform": 3, "large": 3, "few": 15}
-LONG = ("uniform", "large")  # sizes at which some are left out, or a run would take the better part of an hour
-LEFT_OUT = ("tree", "adjoint", "threads")
+REPEATS = {"own": 20, "uniform": 4, "large": 6, "few": 30}
+LEFT_OUT = {  # a run would take the better part of an hour
+    "uniform": ("tree", "adjoint", "2 threads"),
+    "large": ("tree", "adjoint"),
+}
 TITLES = {
     "own": "Small, on the Double-OU grids (Δt = 0.25)",
     "uniform": "Small, 1,000 uniform steps",
     "large": "Large",
     "few": "Few paths",
 }
+ONE_CORE = "vsdn, one core"
+LIMITS = ("matrix product", "normals of jax", "normals of vsdn")  # of the machine, in the same rounds
+INNER, DRAWS = 1024, 2**22
 
 
 def own_grid() -> tuple[Size, np.ndarray]:
     """The small size on the grids of 250 Double-OU series, and their steps."""
+    from vsdn.batches import Batches
+    from vsdn.data import Scaler
+    from vsdn.datasets import double_ou
+    from vsdn.grids import Marching, make_grids
+
     table = double_ou.make(SMALL.series, seed=0)
     batches = Batches.make(make_grids(table, Scaler.fit(table, 1.0), Marching(0.25, start=0.0)), SMALL.series, 1)
     dt = np.asarray(batches.load(batches.epoch()[0]).grid.dt)[:, 1:]
@@ -56,40 +52,39 @@ def make_case(name: str) -> tuple[Size, Problem]:
     return size, make_problem(size)
 
 
-def with_threads(make: Callable[[], Program], count: int) -> Callable[[], Program]:
+def with_threads(make: Callable[..., Program], count: int) -> Callable[..., Program]:
     """The program with so many threads of PyTorch."""
 
-    def made() -> Program:
+    def made(size: Size, problem: Problem) -> Program:
         import torch  # pyright: ignore[reportMissingImports]
 
-        run = make()
-
-        def step(seed: int) -> tuple:
-            torch.set_num_threads(count)
-            return run(seed)
-
-        return step
+        torch.set_num_threads(count)
+        return make(size, problem)
 
     return made
 
 
-def makers(size: Size, problem: Problem) -> dict[str, Callable[[], Program]]:
-    """Every program by its name, to be made when it is wanted."""
-    from peers import diffrax_peer, ours, plain_scan, torch_loops, torchsde_peer
+def makers() -> dict[str, Callable[[Size, Problem], Program]]:
+    """Every program by its name; a library is loaded when one of its own is made."""
 
-    named: dict[str, Callable[[], Program]] = {
-        "vsdn": lambda: ours.make(size, problem),
-        "vsdn, scan": lambda: ours.make(size, problem, kernel=False),
-        "lax.scan, plain": lambda: plain_scan.make(size, problem),
-        "diffrax": lambda: diffrax_peer.make(size, problem),
-        "diffrax, Brownian tree": lambda: diffrax_peer.make(size, problem, tree=True),
+    def peer(module: str, function: str = "make", **options: bool) -> Callable[[Size, Problem], Program]:
+        load = lambda: getattr(__import__(f"peers.{module}", fromlist=[function]), function)
+        return lambda size, problem: load()(size, problem, **options)
+
+    named = {
+        "vsdn": peer("ours"),
+        ONE_CORE: peer("ours"),
+        "vsdn, scan": peer("ours", kernel=False),
+        "lax.scan, plain": peer("plain_scan"),
+        "diffrax": peer("diffrax_peer"),
+        "diffrax, Brownian tree": peer("diffrax_peer", tree=True),
     }
-    torch_programs: dict[str, Callable[[], Program]] = {
-        "torch, plain loop": lambda: torch_loops.make_plain(size, problem),
-        "torch, hoisted": lambda: torch_loops.make_hoisted(size, problem),
-        "torch.compile, hoisted": lambda: torch_loops.make_hoisted(size, problem, compiled=True),
-        "torchsde sdeint": lambda: torchsde_peer.make(size, problem),
-        "torchsde sdeint_adjoint": lambda: torchsde_peer.make(size, problem, adjoint=True),
+    torch_programs = {
+        "torch, plain loop": peer("torch_loops", "make_plain"),
+        "torch, hoisted": peer("torch_loops", "make_hoisted"),
+        "torch.compile, hoisted": peer("torch_loops", "make_hoisted", compiled=True),
+        "torchsde sdeint": peer("torchsde_peer"),
+        "torchsde sdeint_adjoint": peer("torchsde_peer", adjoint=True),
     }
     for name, make in torch_programs.items():
         for count in sorted({1, timing.num_cores()}):
@@ -97,151 +92,129 @@ def makers(size: Size, problem: Problem) -> dict[str, Callable[[], Program]]:
     return named
 
 
-def check_same(losses: dict[str, float]) -> None:
+def limit(title: str) -> Callable[[], float]:
+    """What the machine can do at best: XLA's matrix product, jax's normals, vsdn's."""
+    import jax
+    import jax.numpy as jnp
+    import jax.random as jr
+
+    from vsdn.sde import noise_at, path_seed
+
+    key, matrix = jr.key(0), jnp.ones((INNER, INNER))
+    of_step = lambda seed, number: noise_at(seed, jnp.zeros((), jnp.int32), number, 16)
+    of_series = lambda key: jax.vmap(lambda number: of_step(path_seed(key), number))(jnp.arange(256))
+    programs: dict[str, Callable[[], jax.Array]] = {
+        "matrix product": lambda product=jax.jit(lambda a: a @ a): product(matrix),
+        "normals of jax": lambda draw=jax.jit(lambda key: jr.normal(key, (DRAWS,))): draw(key),
+        "normals of vsdn": lambda draw=jax.jit(lambda key: jax.vmap(of_series)(jr.split(key, DRAWS // 4096))): draw(
+            key
+        ),
+    }
+    return lambda: float(programs[title]().block_until_ready().ravel()[0])
+
+
+def serve(name: str, title: str) -> None:
+    """This process becomes one program."""
+    if title in LIMITS:
+        timing.serve(lambda: limit(title))
+        return
+    (size, problem), make = make_case(name), makers()[title]
+    tiny = replace(size, series=2, paths=2, steps=2)
+
+    def made() -> Callable[[], float]:
+        program = make(size, problem)
+        return lambda: float(program(0)[0])
+
+    timing.serve(made, warm=lambda: make(tiny, make_problem(tiny))(0))
+
+
+def check_same(timings: dict[str, timing.Timing]) -> None:
     """All programs must find the same mean loss; their noise differs, so within what noise does."""
+    losses = {name: each.value for name, each in timings.items()}
     middle = np.nanmedian(list(losses.values()))
     far = {name: loss for name, loss in losses.items() if not abs(loss - middle) < 0.1 * abs(middle)}
     if far:
         raise AssertionError(f"not the same computation: {far} against {middle:.3f}")
 
 
-def run(name: str, wanted: Iterable[str] | None, repeats: int | None) -> tuple[Size, dict[str, timing.Timing]]:
-    """The timings of all programs of a size; one that cannot be made or run is said and left out."""
-    size, problem = make_case(name)
-    programs, losses = {}, {}
-    for title, make in makers(size, problem).items():
-        if wanted is not None and not any(part in title for part in wanted):
-            continue
-        if wanted is None and name in LONG and any(part in title for part in LEFT_OUT):
-            continue
-        try:
-            program = make()
-            losses[title] = float(program(0)[0])
-        except Exception as error:  # a peer that does not run here must not end the others
-            print(f"{title}: left out, {type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
-            continue
-        programs[title] = lambda program=program: program(0)
-    check_same(losses)
-    return size, timing.time_in_turn(programs, repeats or REPEATS[name])
-
-
-def peak_memory(name: str, title: str) -> float:
-    """What one step of a program adds to the peak of a process of its own, in MB."""
-    command = [sys.executable, __file__, "--size", name, "--memory-of", title]
-    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
-    return json.loads(lines.splitlines()[-1])
-
-
-def _measure_memory(name: str, title: str) -> float:
-    size, problem = make_case(name)
-    tiny = replace(size, series=2, paths=2, steps=2)
-    makers(tiny, make_problem(tiny))[title]()(0)  # libraries loaded, compilers warm
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    makers(size, problem)[title]()(0)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3
-
-
-def one_core(name: str) -> float:
-    """The median wall time of vsdn's step in a process that may use one core, in ms."""
-    command = [sys.executable, __file__, "--size", name, "--one-core"]
-    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return json.loads(lines.splitlines()[-1])
-
-
-def rates() -> tuple[float, float, float]:
-    """The machine: GFLOP/s of XLA's matrix product (1024³), and millions a second of jax's normals and of vsdn's."""
-    matrix = jnp.ones((1024, 1024))
-    product = jax.jit(lambda a: a @ a)
-    exact = jax.jit(lambda key: jr.normal(key, (2**22,)))
-    place = jax.vmap(
-        lambda key: jax.vmap(lambda n: noise_at(path_seed(key), jnp.zeros((), jnp.int32), n, 16))(jnp.arange(256))
+def run(name: str, wanted: Iterable[str] | None, repeats: int | None) -> dict[str, timing.Timing]:
+    """The timings of all programs of a size, and of the machine's limits."""
+    is_wanted = lambda title: (
+        title in ("vsdn", ONE_CORE) or any(part in title for part in wanted)
+        if wanted is not None
+        else not any(part in title for part in LEFT_OUT.get(name, ()))
     )
-    table = jax.jit(lambda key: place(jr.split(key, 2**10)))
-    key = jr.key(0)
-    named = {
-        "product": lambda: product(matrix).block_until_ready(),
-        "exact": lambda: exact(key).block_until_ready(),
-        "table": lambda: table(key).block_until_ready(),
-    }
-    times = timing.time_in_turn(named, 20)
-    seconds = {name: each.median / 1e3 for name, each in times.items()}
-    return 2 * 1024**3 / seconds["product"] / 1e9, 2**22 / seconds["exact"] / 1e6, 2**22 / seconds["table"] / 1e6
+    titles = [*filter(is_wanted, makers()), *LIMITS]
+    commands = {title: [__file__, "--size", name, "--serve", title] for title in titles}
+    timings = timing.time_in_turn(commands, repeats or REPEATS[name], one_core=(ONE_CORE,))
+    check_same({title: each for title, each in timings.items() if title not in LIMITS})
+    return timings
+
+
+def limits_of(size: Size, timings: dict[str, timing.Timing]) -> list[str]:
+    """How near the machine's limit vsdn is, and what its second core brings."""
+    ours, (product, exact, table) = timings["vsdn"], (timings[title] for title in LIMITS)
+    rate = 2e-6 * INNER**3 / product.median
+    share = size.flops / (2 * INNER**3) / timing.ratio_of(ours.wall, product.wall)
+    millions = lambda each: DRAWS / each.median / 1e3
+    draws = size.series * size.paths * size.steps * size.latent / 1e6
+    return [
+        f"- {size.flops / 1e9:.3g} GFLOP of products in a step: vsdn runs at {100 * share:.0f} % of XLA's own matrix "
+        f"product ({INNER}³, {rate:.0f} GFLOP/s on all cores, the same rounds).",
+        f"- On one core vsdn takes {timing.ratio_of(timings[ONE_CORE].wall, ours.wall):.2f} times as long.",
+        f"- Normals, millions a second on all cores: jax.random.normal {millions(exact):.0f}, vsdn's by table, as XLA "
+        f"compiles them, {millions(table):.0f}; a step wants {draws:.3g} million.",
+    ]
 
 
 def report(
     names: Iterable[str] = NAMES,
     wanted: Iterable[str] | None = None,
     repeats: int | None = None,
-    *,
-    memory: bool = True,
+    out: Path | None = None,
 ) -> str:
-    """Everything measured, as Markdown."""
-    flops, exact, table = rates()
+    """Everything measured, as Markdown; a picture goes into the folder `out`."""
     text = [
         "## One training step of a latent SDE with path KL",
         "Forward and gradient, float32, ms; every program does the same work on the same steps (`peers/problem.py`),",
-        "and all find the same mean loss within a tenth, for their noise differs. Ratios are medians over rounds:",
-        "above 1, vsdn is faster. At the long sizes Brownian tree, adjoint and PyTorch on two threads are left out.",
+        "and all find the same mean loss within a tenth, for their noise differs. Each has a process of its own;",
+        "ratios are medians over rounds: above 1, vsdn is faster. Peak: what a program adds to its process' memory.",
     ]
+    bars = {}
     for name in names:
-        size, timings = run(name, wanted, repeats)
-        ours = timings["vsdn"]
-        share = size.flops / (ours.median / 1e3) / 1e9 / flops
-        alone = one_core(name)
+        size, timings = make_case(name)[0], run(name, wanted, repeats)
+        programs = {title: each for title, each in timings.items() if title not in LIMITS}
+        bars[TITLES[name]] = {title: each.median for title, each in programs.items()}
         text += [
             "",
             f"### {TITLES[name]}: {size.series} series × {size.paths} paths × {size.steps} steps, "
             f"latent {size.latent}, hidden {size.hidden}, width {size.width}",
             timing.HEAD.format("program"),
-            *timing.time_rows(timings),
+            *timing.time_rows(programs),
             "",
-            f"- {size.flops / 1e9:.3g} GFLOP of products in a step: vsdn runs at {100 * share:.0f} % of XLA's own "
-            f"matrix product (1024³, {flops:.0f} GFLOP/s on all cores, the same run).",
-            f"- On one core vsdn takes {alone:.4g} ms: {alone / ours.median:.2f} times as long.",
+            *limits_of(size, timings),
         ]
-        if memory:
-            peaks = [f"{title} {peak_memory(name, title):.0f}" for title in _memory_titles(timings)]
-            text.append(f"- Peak memory that a step adds, MB: {'; '.join(peaks)}.")
-    text += [
-        "",
-        f"Normals, millions a second on all cores: jax.random.normal {exact:.0f}, vsdn's by table {table:.0f}.",
-    ]
+        if LEFT_OUT.get(name) and wanted is None:
+            text.append(f"- Left out, for they take too long here: {', '.join(LEFT_OUT[name])}.")
+        print("\n".join(text[-len(timings) - 12 :]), flush=True)
+    if out is not None:
+        text += ["", pictures.bars(bars, out / "sde_step.svg", "one training step, ms")]
     return "\n".join(text) + "\n"
-
-
-def _memory_titles(timings: dict[str, timing.Timing]) -> list[str]:
-    """One of each kind that was timed."""
-    return [
-        title for title in timings if not title.endswith("threads") and "tree" not in title and "adjoint" not in title
-    ]
 
 
 def main() -> None:
     about, _, example = (__doc__ or "").partition("Example: ")
     parser = argparse.ArgumentParser(description=about, epilog=f"Example: {example}")
     parser.add_argument("--size", choices=NAMES, help="one of them; all if not given")
-    parser.add_argument(
-        "--only", nargs="*", help="programs whose names have one of these parts; vsdn must be among them"
-    )
+    parser.add_argument("--only", nargs="*", help="programs whose names have one of these parts, beside vsdn")
     parser.add_argument("--repeats", type=int, help="rounds")
-    parser.add_argument("--no-memory", action="store_true", help="leave out what needs a process for each program")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
-    parser.add_argument("--one-core", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.memory_of:
-        print(json.dumps(_measure_memory(options.size, options.memory_of)))
-    elif options.one_core:
-        from peers import ours
-
-        step = ours.make(*make_case(options.size))
-        timed = timing.time_in_turn({"vsdn": lambda: step(0)}, REPEATS[options.size])
-        print(json.dumps(timed["vsdn"].median))
+    if options.serve:
+        serve(options.size, options.serve)
     else:
-        names = [options.size] if options.size else NAMES
-        print(report(names, options.only, options.repeats, memory=not options.no_memory))
+        print(report([options.size] if options.size else NAMES, options.only, options.repeats))
 
 
 if __name__ == "__main__":
-    if "--one-core" in sys.argv and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before XLA makes its threads
     main()

@@ -1,19 +1,16 @@
 """One training step (loss and gradient) of VSDN-F and VSDN-S on Double-OU: this library against a PyTorch loop.
 
 Both compute the same: before anything is timed, weights and noise are shared and loss and every gradient must agree.
-Sizes are the paper's (preset paper-double-ou). Programs are timed in turn, a step of each a round, so that whatever
-else the machine does falls on all alike. Needs PyTorch: `make bench-step` sets it up and runs this.
+Sizes are the paper's (preset paper-double-ou). Programs are timed in turn (`timing.py`). Needs PyTorch:
+`make bench-step` sets it up and runs this.
 
 Example: python benchmarks/training_step.py --model vsdn-s --max-step 0.25 --repeats 30
 """
 
 import argparse
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # or torch's idle threads would burn the cores of a busy machine
 
 import equinox as eqx
 import jax
@@ -137,20 +134,31 @@ def check_same(case: Case, step: Any, rival: TorchVSDN) -> float:
     return gaps[worst]
 
 
-def programs(case: Case, step: Any, rival: TorchVSDN) -> dict[str, Callable[[], object]]:
-    """What is timed, by name; each draws its own noise."""
-    grid, key, alpha = TorchGrid.make(case.batch.grid), jr.key(2), case.settings.objective.alpha
+def make_program(title: str, model: str, max_step: float, batch_size: int) -> Callable[[], float]:
+    """What is timed, by its title; each program draws its own noise."""
+    case = make_case(model, max_step, batch_size)
+    if title == "vsdn":
+        step, key = compile_step(case), jr.key(2)
+        return lambda: float(jax.block_until_ready(step(case.params, case.batch, key))[0])
+    rival, grid, alpha = make_rival(case), TorchGrid.make(case.batch.grid), case.settings.objective.alpha
     size, num_paths, num_steps, latent = case.noise_shape
+    torch.set_num_threads(int(title.split()[1]))  # "torch, 2 threads"
 
-    def run_torch(num_threads: int) -> None:
-        torch.set_num_threads(num_threads)
+    def run() -> float:
         rival.zero_grad(set_to_none=True)
-        rival.loss(grid, torch.randn(num_steps, size, num_paths, latent), alpha).backward()
+        loss = rival.loss(grid, torch.randn(num_steps, size, num_paths, latent), alpha)
+        loss.backward()
+        return loss.item()
 
-    named: dict[str, Callable[[], object]] = {"vsdn": lambda: jax.block_until_ready(step(case.params, case.batch, key))}
-    for count in sorted({1, timing.num_cores()}):
-        named[f"torch, {count} thread{'s' * (count > 1)}"] = lambda count=count: run_torch(count)
-    return named
+    return run
+
+
+def time_programs(model: str, max_step: float, batch_size: int, repeats: int) -> dict[str, timing.Timing]:
+    """The library and PyTorch on one and on all cores, in turn."""
+    threads = [f"torch, {count} thread{'s' * (count > 1)}" for count in sorted({1, timing.num_cores()})]
+    options = ["--model", model, "--max-step", str(max_step), "--batch-size", str(batch_size)]
+    commands = {title: [__file__, *options, "--serve", title] for title in ("vsdn", *threads)}
+    return timing.time_in_turn(commands, repeats)
 
 
 def measure_memory(model: str, batch_size: int) -> Memory:
@@ -176,7 +184,7 @@ def run(model: str, max_step: float, batch_size: int, repeats: int) -> tuple[lis
     case = make_case(model, max_step, batch_size)
     step, rival = compile_step(case), make_rival(case)
     gap = check_same(case, step, rival)
-    timings = timing.time_in_turn(programs(case, step, rival), repeats)
+    timings = time_programs(model, max_step, batch_size, repeats)
     size, num_paths, num_steps, _ = case.noise_shape
     note = f"{model}: {size} series × {num_paths} paths × {num_steps} steps; largest difference to PyTorch {gap:.0e}."
     return timing.time_rows(timings, label=f"{model}: "), note
@@ -211,11 +219,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=250, help="series a step (default %(default)s, the paper's)")
     parser.add_argument("--repeats", type=int, default=30, help="timed steps of each program (default %(default)s)")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def main() -> None:
     arguments = parse_arguments()
+    if arguments.serve:
+        choice = (arguments.model, arguments.max_step, arguments.batch_size)
+        timing.serve(lambda: make_program(arguments.serve, *choice))
+        return
     models = [arguments.model] if arguments.model else ["vsdn-f", "vsdn-s"]
     text = report(models, arguments.max_step, arguments.batch_size, arguments.repeats)
     print(text, end="")
