@@ -1,6 +1,5 @@
 """GRU-ODE-Bayes (De Brouwer et al. 2019): a GRU in continuous time, which learns to jump as Bayes' rule would."""
 
-from abc import abstractmethod
 from typing import NamedTuple
 
 import equinox as eqx
@@ -18,57 +17,29 @@ from vsdn.nets import AbstractFlow, AbstractFlowingMemory, Memory
 from vsdn.settings import ModelSettings
 
 
-class AbstractGRUODE(AbstractFlow):
+class GRUODE(AbstractFlow):
     """dh/dt = (1 − z)∘(g − h): what a GRU does in one step, in the limit of small ones.
 
-    Its input is the clock: without one it is the authors' autonomous GRU-ODE.
+    One gate lets h into the candidate g, another (z) holds h; in the minimal cell they are the same. The input is the
+    clock: without one this is the authors' autonomous GRU-ODE.
     """
 
-    candidate: eqx.AbstractVar[eqx.nn.Linear]
+    gates: eqx.nn.Linear
+    candidate: eqx.nn.Linear
 
-    @abstractmethod
-    def gates(self, inputs: Float[Array, " input"]) -> tuple[Float[Array, " hidden"], Float[Array, " hidden"]]:
-        """r, which lets h into the candidate, and z, which holds h, of [h, clock]."""
+    def __init__(self, hidden_size: int, clock_size: int, num_gates: int, *, key: PRNGKeyArray):
+        gates_key, candidate_key = jr.split(key)
+        self.gates = eqx.nn.Linear(hidden_size + clock_size, num_gates * hidden_size, key=gates_key)
+        self.candidate = eqx.nn.Linear(hidden_size + clock_size, hidden_size, key=candidate_key)
 
     def __call__(self, h: Float[Array, " hidden"], clock: Float[Array, " clock"]) -> Float[Array, " hidden"]:
-        r, z = self.gates(jnp.concatenate([h, clock]))
+        gates = jax.nn.sigmoid(self.gates(jnp.concatenate([h, clock])))
+        r, z = gates[: len(h)], gates[-len(h) :]
         g = jnp.tanh(self.candidate(jnp.concatenate([r * h, clock])))
         return (1 - z) * (g - h)
 
 
-class FullGRUODE(AbstractGRUODE):
-    """With a gate of its own for r and for z."""
-
-    both: eqx.nn.Linear  # one matrix product for the two gates
-    candidate: eqx.nn.Linear
-
-    def __init__(self, hidden_size: int, clock_size: int, *, key: PRNGKeyArray):
-        gate_key, candidate_key = jr.split(key)
-        self.both = eqx.nn.Linear(hidden_size + clock_size, 2 * hidden_size, key=gate_key)
-        self.candidate = eqx.nn.Linear(hidden_size + clock_size, hidden_size, key=candidate_key)
-
-    def gates(self, inputs: Float[Array, " input"]) -> tuple[Float[Array, " hidden"], Float[Array, " hidden"]]:
-        r, z = jnp.split(jax.nn.sigmoid(self.both(inputs)), 2)
-        return r, z
-
-
-class MinimalGRUODE(AbstractGRUODE):
-    """With one gate: r = z."""
-
-    gate: eqx.nn.Linear
-    candidate: eqx.nn.Linear
-
-    def __init__(self, hidden_size: int, clock_size: int, *, key: PRNGKeyArray):
-        gate_key, candidate_key = jr.split(key)
-        self.gate = eqx.nn.Linear(hidden_size + clock_size, hidden_size, key=gate_key)
-        self.candidate = eqx.nn.Linear(hidden_size + clock_size, hidden_size, key=candidate_key)
-
-    def gates(self, inputs: Float[Array, " input"]) -> tuple[Float[Array, " hidden"], Float[Array, " hidden"]]:
-        z = jax.nn.sigmoid(self.gate(inputs))
-        return z, z
-
-
-CELLS: dict[str, type[FullGRUODE] | type[MinimalGRUODE]] = {"full": FullGRUODE, "minimal": MinimalGRUODE}
+NUM_GATES = {"full": 2, "minimal": 1}
 
 
 class Preparation(eqx.Module):
@@ -159,7 +130,7 @@ def make_gru_ode(data_size: int, clock_size: int, settings: ModelSettings, *, ke
     (hidden, _, _), prep = settings.sizes, settings.prep_size
     likelihood = make_likelihood(data_size, settings)
     return GRUODEBayes(
-        flow=CELLS[settings.gru_ode_cell](hidden, clock_size, key=flow_key),
+        flow=GRUODE(hidden, clock_size, NUM_GATES[settings.gru_ode_cell], key=flow_key),
         preparation=Preparation(data_size, prep, key=preparation_key),
         cell=eqx.nn.GRUCell(data_size * prep, hidden, key=cell_key),
         initial=0.1 * jr.normal(initial_key, (hidden,)),
