@@ -45,7 +45,10 @@ class ModelSettings(Section):
         default=1e-4, ge=0, description="gru-ode: weight of the KL from Bayes' rule to what its memory's jumps do"
     )
     bayes_noise: float = Field(
-        default=1e-2, gt=0, description="gru-ode: noise of a value in Bayes' rule, in deviations of its variable"
+        default=1e-2,
+        ge=1e-6,
+        le=1e3,  # 32 bits hold the square and its inverse
+        description="gru-ode: noise of a value in Bayes' rule, in deviations of its variable",
     )
     likelihood: Literal["gaussian"] = Field(default="gaussian", description="family of the observations")
     scale_floor: float = Field(

@@ -84,6 +84,16 @@ def test_both_cells_can_be_asked_for(name):
     assert gates.out_features == NUM_GATES[name] * SIZES["hidden_size"]
 
 
+@pytest.mark.parametrize("noise", [1e-6, 1e3])
+def test_the_kl_is_finite_at_the_bounds_of_its_noise(noise, key):
+    with jax.enable_x64(False):  # as users have it
+        model, grid = make_model("gru-ode", bayes_noise=noise, bayes_weight=1.0), make_grid(make_table())
+        kl_of = eqx.filter_value_and_grad(lambda model: model.evidence(grid, num_samples=1, key=key).kl[0])
+        kl, gradient = eqx.filter_jit(kl_of)(model)
+    assert kl.dtype == jnp.float32
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((kl, gradient)))
+
+
 def test_another_likelihood_is_refused(key):
     settings = ModelSettings(**SIZES).model_copy(update={"likelihood": "cauchy"})
     with pytest.raises(SettingsError, match="likelihood must be gaussian, but is cauchy"):
