@@ -73,6 +73,15 @@ def double_ou_predictive(
     return Mixture(log_lik - np.logaddexp.reduce(log_lik), mean[:, -1] + gap @ gain, scale)
 
 
+def bayes_kl(pre: tuple[float, float], y: float, noise: float, post: tuple[float, float]) -> float:
+    """KL(p_Bayes ‖ p_post) by quadrature, p_Bayes ∝ p_pre · N(y, noise²); pre and post are (mean, variance)."""
+    log_normal = lambda x, mean, variance: -0.5 * ((x - mean) ** 2 / variance + np.log(2 * np.pi * variance))
+    x = np.linspace(min(pre[0], y) - 15 * noise, max(pre[0], y) + 15 * noise, 200_001)
+    log_product = log_normal(x, *pre) + log_normal(x, y, noise**2)
+    log_bayes = log_product - np.log(np.trapezoid(np.exp(log_product), x))
+    return float(np.trapezoid(np.exp(log_bayes) * (log_bayes - log_normal(x, *post)), x))
+
+
 class LinearGaussian(NamedTuple):
     """x_{k+1} = x_k + (A x_k + b_k) δ_k + R_k √δ_k ε, seen as y = C x + σ v here and there."""
 

@@ -19,9 +19,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import vsdn
 from vsdn import checkpoint, cli, fitting, training
 from vsdn.batches import Batches
 from vsdn.frames import read_table
+from vsdn.models import MODELS as ALL_MODELS
 from vsdn.planning import make_plan
 from vsdn.settings import Settings
 
@@ -30,7 +32,8 @@ QUICK = SMALL | {"batch_size": 10, "num_buckets": 1, "epochs": 3, "objective": "
 NUM_BATCHES = 3  # of an epoch: 27 of the 30 series
 SAME = ("model.safetensors", "metrics.jsonl", "checkpoint/state.safetensors")
 # `last-value` compiles in a second; it has no noise of its own, but an optimiser and an order of its data.
-MODELS = ["last-value", pytest.param("vsdn-f", marks=pytest.mark.slow)]
+SLOW = ("vsdn-f", "ode-rnn", "gru-ode", "gru-decay")
+MODELS = ["last-value", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,6 +79,15 @@ def test_training_goes_on_from_any_state_bit_for_bit(model, data, tmp_path):
         assert [record for _, record in rest] == [record for _, record in whole[place + 1 :]]
         for (state, _), (expected, _) in zip(rest, whole[place + 1 :], strict=True):
             assert eqx.tree_equal(jax.tree.map(np.asarray, state), jax.tree.map(np.asarray, expected))
+
+
+@pytest.mark.parametrize("model", ALL_MODELS)
+def test_a_model_loads_as_it_was_saved(model, data, tmp_path):
+    fitted = vsdn.fit(data, settings=SMALL | {"epochs": 0}, model=model, progress=False)
+    fitted.save(tmp_path / "run")
+    loaded = vsdn.load(tmp_path / "run")
+    assert eqx.tree_equal(loaded.model, fitted.model)
+    assert loaded.settings == fitted.settings
 
 
 @pytest.mark.parametrize("every", [2, 200])

@@ -44,6 +44,12 @@ def at_rows(points: Float[Array, "point *any"], grid: Grid) -> Float[Array, "row
     return _gather(points, grid.rows, jnp.maximum(jnp.cumsum(seen) - 1, 0), seen)
 
 
+def last_seen(grid: Grid) -> Int[Array, "point channel"]:
+    """The last point, up to and with each, at which the variable was seen; −1 if there is none."""
+    number = jnp.arange(grid.dt.shape[0])[:, None]
+    return jax.lax.cummax(jnp.where(grid.mask, number, -1), axis=0)
+
+
 @jax.custom_vjp
 def _gather(points: Array, rows: Array, row_of_point: Array, seen: Array) -> Array:
     return points[rows]

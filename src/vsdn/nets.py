@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vsdn.grids import Grid
+from vsdn.grids import Grid, Queries, at_rows
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": jnp.tanh, "relu": jax.nn.relu, "silu": jax.nn.silu}
 
@@ -130,8 +130,64 @@ class Memory(NamedTuple):
     post: Float[Array, "point hidden"]
 
 
-class ODERNN(eqx.Module):
+class AbstractMemory(eqx.Module):
+    """h: all that a model keeps of what it has seen."""
+
+    @abstractmethod
+    def before_rows(self, grid: Grid) -> Float[Array, "row hidden"]:
+        """h just before each row, of the rows before it."""
+
+    @abstractmethod
+    def at_queries(self, grid: Grid, queries: Queries) -> Float[Array, "query hidden"]:
+        """h at each query, of what was seen before it."""
+
+
+class AbstractFlowingMemory(AbstractMemory):
     """A memory that flows between observations and jumps at them; unseen values are never read."""
+
+    flow: eqx.AbstractVar[AbstractFlow]
+    initial: eqx.AbstractVar[Float[Array, " hidden"]]
+
+    @abstractmethod
+    def jump(
+        self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
+    ) -> Float[Array, " hidden"]:
+        """h after it took the seen entries of y; unchanged where none was seen."""
+
+    def drift(
+        self, h: Float[Array, " hidden"], clock: Float[Array, " clock"], dt: Float[Array, ""]
+    ) -> Float[Array, " hidden"]:
+        """h after an Euler step of its ODE."""
+        return h + self.flow(h, clock) * dt
+
+    def forward(self, grid: Grid, start: Float[Array, " hidden"] | None = None) -> Memory:
+        """The memory along the grid, of everything up to each point; it begins as `start`, or afresh."""
+        clock = jnp.concatenate([grid.clock[:1], grid.clock[:-1]])  # of the point where the step begins
+
+        @jax.checkpoint  # the backward pass keeps h alone
+        def step(h, at):
+            dt, clock, y, mask = at
+            pre = self.drift(h, clock, dt)
+            post = self.jump(pre, y, mask)
+            return post, Memory(pre, post)
+
+        begin = self.initial if start is None else start
+        return jax.lax.scan(step, begin, (grid.dt, clock, grid.values, grid.mask))[1]
+
+    def branch(self, grid: Grid, memory: Memory, queries: Queries) -> Float[Array, "query hidden"]:
+        """h at each query, a side branch from the point before it; h_pre of the start where nothing comes before."""
+        flow = jax.vmap(self.drift)(memory.post[queries.point], grid.clock[queries.point], queries.length)
+        return jnp.where(queries.length[:, None] > 0, flow, memory.pre[queries.point])
+
+    def before_rows(self, grid: Grid) -> Float[Array, "row hidden"]:
+        return at_rows(self.forward(grid).pre, grid)
+
+    def at_queries(self, grid: Grid, queries: Queries) -> Float[Array, "query hidden"]:
+        return self.branch(grid, self.forward(grid), queries)
+
+
+class ODERNN(AbstractFlowingMemory):
+    """The memory of the paper: a flow of one's choice, and a GRU cell that takes [y∘m, m]."""
 
     flow: AbstractFlow
     cell: eqx.nn.GRUCell
@@ -153,32 +209,11 @@ class ODERNN(eqx.Module):
         self.cell = eqx.nn.GRUCell(2 * data_size, hidden_size, key=cell_key)
         self.initial = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
 
-    def drift(
-        self, h: Float[Array, " hidden"], clock: Float[Array, " clock"], dt: Float[Array, ""]
-    ) -> Float[Array, " hidden"]:
-        """h after an Euler step of its ODE."""
-        return h + self.flow(h, clock) * dt
-
     def jump(
         self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
     ) -> Float[Array, " hidden"]:
-        """h after it took the seen entries of y; unchanged where none was seen."""
         taken = self.cell(jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)]), h)
         return jnp.where(mask.any(), taken, h)
-
-    def forward(self, grid: Grid, start: Float[Array, " hidden"] | None = None) -> Memory:
-        """The memory along the grid, of everything up to each point; it begins as `start`, or afresh."""
-        clock = jnp.concatenate([grid.clock[:1], grid.clock[:-1]])  # of the point where the step begins
-
-        @jax.checkpoint  # the backward pass keeps h alone
-        def step(h, at):
-            dt, clock, y, mask = at
-            pre = self.drift(h, clock, dt)
-            post = self.jump(pre, y, mask)
-            return post, Memory(pre, post)
-
-        begin = self.initial if start is None else start
-        return jax.lax.scan(step, begin, (grid.dt, clock, grid.values, grid.mask))[1]
 
     def backward(self, grid: Grid, start: Float[Array, " hidden"]) -> Float[Array, "point hidden"]:
         """g(τ_k⁺): the memory of everything after each point, run back in time from `start` beyond the last."""

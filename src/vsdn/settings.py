@@ -24,7 +24,9 @@ class Section(BaseModel):
 class ModelSettings(Section):
     """What the model is. Sizes left open are chosen from the data."""
 
-    model: Literal["vsdn-f", "vsdn-s", "last-value", "mean"] = Field(default="vsdn-s", description="which model")
+    model: Literal["vsdn-f", "vsdn-s", "ode-rnn", "gru-ode", "gru-decay", "last-value", "mean"] = Field(
+        default="vsdn-s", description="which model"
+    )
     hidden_size: int | None = Field(default=None, ge=1, le=MOST_UNITS, description="size of the memory h")
     latent_size: int | None = Field(default=None, ge=1, le=MOST_UNITS, description="size of the latent state x")
     width: int | None = Field(
@@ -35,6 +37,19 @@ class ModelSettings(Section):
     )
     activation: Literal["tanh", "relu", "silu"] = Field(default="tanh", description="of the feed-forward networks")
     flow: Literal["gru", "leaky"] = Field(default="gru", description="how the memory flows between observations")
+    gru_ode_cell: Literal["full", "minimal"] = Field(default="full", description="gru-ode: two gates, or one")
+    prep_size: int = Field(
+        default=25, ge=1, le=MOST_UNITS, description="gru-ode: units a variable that prepare what its memory takes"
+    )
+    bayes_weight: float = Field(
+        default=1e-4, ge=0, description="gru-ode: weight of the KL from Bayes' rule to what its memory's jumps do"
+    )
+    bayes_noise: float = Field(
+        default=1e-2,
+        ge=1e-6,
+        le=1e3,  # 32 bits hold the square and its inverse
+        description="gru-ode: noise of a value in Bayes' rule, in deviations of its variable",
+    )
     likelihood: Literal["gaussian"] = Field(default="gaussian", description="family of the observations")
     scale_floor: float = Field(
         default=1e-3, gt=0, description="least scale of a density, in deviations of its variable"

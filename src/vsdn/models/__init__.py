@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 
-from vsdn.models import simple, vsdn
+from vsdn.models import gru_decay, gru_ode, ode_rnn, simple, vsdn
 from vsdn.models.base import AbstractModel, Evidence
 
 MODELS: dict[str, Callable[..., AbstractModel]] = {
     "vsdn-f": vsdn.make_filter,
     "vsdn-s": vsdn.make_smoother,
+    "ode-rnn": ode_rnn.make_ode_rnn,
+    "gru-ode": gru_ode.make_gru_ode,
+    "gru-decay": gru_decay.make_gru_decay,
     "last-value": simple.make_last_value,
     "mean": simple.make_mean,
 }

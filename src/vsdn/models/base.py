@@ -56,6 +56,15 @@ class AbstractModel(eqx.Module):
         return jax.vmap(one)(grids, queries, keys)
 
 
+class AbstractPathless(AbstractModel):
+    """A model without latent paths: its mixture has one component, and nothing is charged."""
+
+    def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
+        params = self.predict(grid, num_samples=num_samples, key=key)[0]
+        log_lik = masked_log_lik(self.likelihood, params, grid)[None]
+        return Evidence(log_lik, jnp.zeros_like(log_lik), jnp.zeros_like(log_lik))
+
+
 def masked_log_lik(likelihood: Likelihood, params: Float[Array, "row channel param"], grid: Grid) -> Float[Array, ""]:
     """Σ log Φ over what was seen, of one path's parameters at the rows."""
     mask = grid.mask[grid.rows]

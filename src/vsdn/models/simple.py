@@ -5,19 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries
+from vsdn.grids import Grid, Queries, last_seen
 from vsdn.likelihoods import Gaussian, Likelihood
-from vsdn.models.base import AbstractModel, Evidence, masked_log_lik
+from vsdn.models.base import AbstractPathless
 from vsdn.settings import ModelSettings
-
-
-class AbstractPathless(AbstractModel):
-    """A model without latent paths: its mixture has one component, and nothing is charged."""
-
-    def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
-        params = self.predict(grid, num_samples=num_samples, key=key)[0]
-        log_lik = masked_log_lik(self.likelihood, params, grid)[None]
-        return Evidence(log_lik, jnp.zeros_like(log_lik), jnp.zeros_like(log_lik))
 
 
 def gaussian_params(mean: Float[Array, "*any"], variance: Float[Array, "*any"], floor: float) -> Float[Array, "*any 2"]:
@@ -56,8 +47,7 @@ class LastValue(AbstractPathless):
         self, grid: Grid, point: Int[Array, " query"], length: Float[Array, " query"]
     ) -> Float[Array, "1 query channel 2"]:
         """The forecast `length` after a point, of what was seen up to and with it."""
-        number = jnp.arange(grid.dt.shape[0])[:, None]
-        last = jax.lax.cummax(jnp.where(grid.mask, number, -1), axis=0)[point]
+        last = last_seen(grid)[point]
         time = jnp.cumsum(grid.dt)
         gap = (time[point] + length)[:, None] - time[last]
         value = jnp.take_along_axis(grid.values, last, axis=0)

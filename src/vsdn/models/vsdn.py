@@ -133,9 +133,7 @@ class VSDN(AbstractModel):
             return jax.vmap(branch)(queries.point, queries.length)
 
         ends = jax.vmap(branches)(jnp.arange(states.shape[0]), states)
-        flow = jax.vmap(self.memory.drift)(post[queries.point], grid.clock[queries.point], queries.length)
-        pre = jnp.where(queries.length[:, None] > 0, flow, walk.memory.pre[queries.point])
-        return self.decode(ends, pre)
+        return self.decode(ends, self.memory.branch(grid, walk.memory, queries))
 
     def euler(
         self,
@@ -158,11 +156,12 @@ def make_filter(data_size: int, clock_size: int, settings: ModelSettings, *, key
 def make_smoother(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> VSDN:
     """VSDN-S with fresh weights."""
     key, backward_key = jr.split(key)
-    backward = _make_memory(data_size, clock_size, settings, key=backward_key)
+    backward = make_memory(data_size, clock_size, settings, key=backward_key)
     return _make(Smoother(backward), data_size, clock_size, settings, key=key)
 
 
-def _make_memory(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> ODERNN:
+def make_memory(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> ODERNN:
+    """The ODE-RNN that the settings ask for, with fresh weights."""
     hidden, _, width = settings.sizes
     return ODERNN(data_size, clock_size, hidden, width, flow=settings.flow, activation=settings.activation, key=key)
 
@@ -175,7 +174,7 @@ def _make(
     family = FAMILIES[settings.likelihood](settings.scale_floor)
     likelihood = Likelihood((family,) * data_size)
     return VSDN(
-        memory=_make_memory(data_size, clock_size, settings, key=memory_key),
+        memory=make_memory(data_size, clock_size, settings, key=memory_key),
         encoder=encoder,
         drift=Drift(latent, hidden + clock_size, width, activation=activation, key=drift_key),
         diffusion=Diffusion(hidden, latent, width, activation=activation, key=diffusion_key),

@@ -1,0 +1,82 @@
+"""GRU with exponential decay (GRU-D, Che et al. 2018): a step a row, in exact time, on no grid."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vsdn.grids import Grid, Queries, last_seen
+from vsdn.models.recurrent import Recurrent, make_recurrent
+from vsdn.nets import AbstractMemory
+from vsdn.settings import ModelSettings
+
+
+class FadingMemory(AbstractMemory):
+    """h fades with the time since each variable was last seen, as does that variable's last value, toward its mean.
+
+    Until a variable is first seen its time counts from the start of the series.
+    """
+
+    cell: eqx.nn.GRUCell
+    hidden_rate: eqx.nn.Linear
+    value_rate: Float[Array, " channel"]
+    value_bias: Float[Array, " channel"]
+    initial: Float[Array, " hidden"]
+
+    def __init__(self, data_size: int, clock_size: int, hidden_size: int, *, key: PRNGKeyArray):
+        cell_key, hidden_key, value_key, initial_key = jr.split(key, 4)
+        self.cell = eqx.nn.GRUCell(2 * data_size + clock_size, hidden_size, key=cell_key)
+        self.hidden_rate = eqx.nn.Linear(data_size, hidden_size, key=hidden_key)
+        self.value_rate = jr.uniform(value_key, (data_size,))
+        self.value_bias = jnp.zeros(data_size)
+        self.initial = 0.1 * jr.normal(initial_key, (hidden_size,))
+
+    def fade(self, h: Float[Array, " hidden"], gap: Float[Array, " channel"]) -> Float[Array, " hidden"]:
+        """γ_h∘h, γ_h = exp(−max(0, W gap + b)), each variable having been unseen for its gap."""
+        return jnp.exp(-jax.nn.relu(self.hidden_rate(gap))) * h
+
+    def fill(self, last: Float[Array, "row channel"], gap: Float[Array, "row channel"]) -> Float[Array, "row channel"]:
+        """γ_y∘last, γ_y = exp(−max(0, w∘gap + b)): what stands for a value not seen, whose mean is 0 in our units."""
+        return jnp.exp(-jax.nn.relu(self.value_rate * gap + self.value_bias)) * last
+
+    def after_rows(self, grid: Grid) -> Float[Array, "state hidden"]:
+        """h at the start, and after each row took what was seen: nothing but h needs the recurrence."""
+        mask, clock = grid.mask[grid.rows], grid.clock[grid.rows]
+        last, gap = _last_values(grid, grid.rows - 1, jnp.cumsum(grid.dt)[grid.rows])
+        y = jnp.where(mask, grid.values[grid.rows], self.fill(last, gap))
+        inputs = jnp.concatenate([y, mask.astype(y.dtype), clock], axis=1)
+
+        def step(h, at):
+            gap, inputs, any_seen = at
+            h = jnp.where(any_seen, self.cell(inputs, self.fade(h, gap)), h)
+            return h, h
+
+        states = jax.lax.scan(step, self.initial, (gap, inputs, mask.any(axis=1)))[1]
+        return jnp.concatenate([self.initial[None], states])
+
+    def before_rows(self, grid: Grid) -> Float[Array, "row hidden"]:
+        gap = _last_values(grid, grid.rows - 1, jnp.cumsum(grid.dt)[grid.rows])[1]
+        return jax.vmap(self.fade)(self.after_rows(grid)[:-1], gap)
+
+    def at_queries(self, grid: Grid, queries: Queries) -> Float[Array, "query hidden"]:
+        point = jnp.where(queries.length > 0, queries.point, -1)  # −1: nothing comes before
+        time = jnp.cumsum(grid.dt)[queries.point] + queries.length
+        rows_before = jnp.searchsorted(grid.rows, point, side="right")
+        return jax.vmap(self.fade)(self.after_rows(grid)[rows_before], _last_values(grid, point, time)[1])
+
+
+def _last_values(
+    grid: Grid, point: Int[Array, " query"], time: Float[Array, " query"]
+) -> tuple[Float[Array, "query channel"], Float[Array, "query channel"]]:
+    """Each variable's last value up to and with a point (0 before its first), and how long before `time` that was."""
+    last = jnp.where((point >= 0)[:, None], last_seen(grid)[point], -1)
+    value = jnp.where(last >= 0, jnp.take_along_axis(grid.values, last, axis=0), 0.0)
+    return value, time[:, None] - jnp.where(last >= 0, jnp.cumsum(grid.dt)[last], 0.0)
+
+
+def make_gru_decay(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> Recurrent:
+    """A GRU with decay and fresh weights."""
+    memory_key, decoder_key = jr.split(key)
+    memory = FadingMemory(data_size, clock_size, settings.sizes[0], key=memory_key)
+    return make_recurrent(memory, data_size, settings, decoder_key=decoder_key)

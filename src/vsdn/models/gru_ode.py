@@ -1,0 +1,141 @@
+"""GRU-ODE-Bayes (De Brouwer et al. 2019): a GRU in continuous time, which learns to jump as Bayes' rule would."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from vsdn.errors import SettingsError
+from vsdn.grids import Grid, at_rows
+from vsdn.likelihoods import Likelihood
+from vsdn.models.base import Evidence, masked_log_lik
+from vsdn.models.recurrent import AbstractRecurrent, make_decoder, make_likelihood
+from vsdn.nets import AbstractFlow, AbstractFlowingMemory, Memory
+from vsdn.settings import ModelSettings
+
+
+class GRUODE(AbstractFlow):
+    """dh/dt = (1 − z)∘(g − h): what a GRU does in one step, in the limit of small ones.
+
+    One gate lets h into the candidate g, another (z) holds h; in the minimal cell they are the same. The input is the
+    clock: without one this is the authors' autonomous GRU-ODE.
+    """
+
+    gates: eqx.nn.Linear
+    candidate: eqx.nn.Linear
+
+    def __init__(self, hidden_size: int, clock_size: int, num_gates: int, *, key: PRNGKeyArray):
+        gates_key, candidate_key = jr.split(key)
+        self.gates = eqx.nn.Linear(hidden_size + clock_size, num_gates * hidden_size, key=gates_key)
+        self.candidate = eqx.nn.Linear(hidden_size + clock_size, hidden_size, key=candidate_key)
+
+    def __call__(self, h: Float[Array, " hidden"], clock: Float[Array, " clock"]) -> Float[Array, " hidden"]:
+        gates = jax.nn.sigmoid(self.gates(jnp.concatenate([h, clock])))
+        r, z = gates[: len(h)], gates[-len(h) :]
+        g = jnp.tanh(self.candidate(jnp.concatenate([r * h, clock])))
+        return (1 - z) * (g - h)
+
+
+NUM_GATES = {"full": 2, "minimal": 1}
+
+
+class Preparation(eqx.Module):
+    """q = m∘ReLU(W [y, mean, log-variance, error] + b), with a W and a b for each variable."""
+
+    weight: Float[Array, "channel prep 4"]
+    bias: Float[Array, "channel prep"]
+
+    def __init__(self, data_size: int, prep_size: int, *, key: PRNGKeyArray):
+        deviation = jnp.sqrt(2.0 / (4 + prep_size))
+        self.weight = deviation * jr.normal(key, (data_size, prep_size, 4))
+        self.bias = jnp.full((data_size, prep_size), 0.1)
+
+    def __call__(self, news: Float[Array, "channel 4"], mask: Bool[Array, " channel"]) -> Float[Array, " input"]:
+        prepared = jax.nn.relu(jnp.einsum("cpn,cn->cp", self.weight, news) + self.bias)
+        return jnp.where(mask[:, None], prepared, 0.0).ravel()
+
+
+class Moments(NamedTuple):
+    """Of a Gaussian for each variable."""
+
+    mean: Float[Array, "*any channel"]
+    variance: Float[Array, "*any channel"]
+
+
+def bayes(prior: Moments, y: Float[Array, "*any channel"], noise: float) -> Moments:
+    """p_Bayes ∝ p_pre · N(y, noise²): what is known once y was seen through that noise."""
+    variance = 1 / (1 / prior.variance + 1 / noise**2)
+    return Moments(variance * (prior.mean / prior.variance + y / noise**2), variance)
+
+
+def gaussian_kl(p: Moments, q: Moments) -> Float[Array, "*any channel"]:
+    """KL(p ‖ q) of each variable."""
+    ratio = p.variance / q.variance
+    return 0.5 * (ratio - 1 - jnp.log(ratio) + (p.mean - q.mean) ** 2 / q.variance)
+
+
+class GRUODEBayes(AbstractRecurrent, AbstractFlowingMemory):
+    """A GRU-ODE that at a jump is told how what was seen compares with what it had foretold.
+
+    Its loss: −log p_pre(y) + weight · KL(p_Bayes ‖ p_post), before and after each jump, over what was seen. The KL is
+    no path's; either bound charges it whole, so that the loss is the authors' whatever the objective.
+    """
+
+    flow: AbstractFlow
+    preparation: Preparation
+    cell: eqx.nn.GRUCell
+    initial: Float[Array, " hidden"]
+    decoder: eqx.nn.MLP
+    likelihood: Likelihood
+    noise: float = eqx.field(static=True)
+    weight: float = eqx.field(static=True)
+
+    def foretell(self, h: Float[Array, " hidden"]) -> Moments:
+        """The Gaussian that h gives to each variable."""
+        params = self.decode(h)
+        return Moments(self.likelihood.mean(params), self.likelihood.variance(params))
+
+    def jump(
+        self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
+    ) -> Float[Array, " hidden"]:
+        mean, variance = self.foretell(h)
+        y = jnp.where(mask, y, 0.0)
+        error = (y - mean) / jnp.sqrt(variance)
+        news = jnp.stack([y, mean, jnp.log(variance), error], axis=1)
+        return jnp.where(mask.any(), self.cell(self.preparation(news, mask), h), h)
+
+    def jump_kl(self, grid: Grid, memory: Memory) -> Float[Array, "row channel"]:
+        """KL(p_Bayes ‖ p_post) of each value that was seen; 0 of the others."""
+        mask = grid.mask[grid.rows]
+        y = jnp.where(mask, grid.values[grid.rows], 0.0)
+        pre, post = (jax.vmap(self.foretell)(at_rows(h, grid)) for h in memory)
+        return jnp.where(mask, gaussian_kl(bayes(pre, y, self.noise), post), 0.0)
+
+    def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
+        memory = self.forward(grid)
+        params = jax.vmap(self.decode)(at_rows(memory.pre, grid))
+        log_lik = masked_log_lik(self.likelihood, params, grid)[None]
+        kl = self.weight * jnp.sum(self.jump_kl(grid, memory))[None]
+        return Evidence(log_lik, kl, kl)
+
+
+def make_gru_ode(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> GRUODEBayes:
+    """GRU-ODE-Bayes with fresh weights."""
+    if settings.likelihood != "gaussian":
+        raise SettingsError(f"gru-ode compares Gaussians: likelihood must be gaussian, but is {settings.likelihood}")
+    flow_key, preparation_key, cell_key, initial_key, decoder_key = jr.split(key, 5)
+    (hidden, _, _), prep = settings.sizes, settings.prep_size
+    likelihood = make_likelihood(data_size, settings)
+    return GRUODEBayes(
+        flow=GRUODE(hidden, clock_size, NUM_GATES[settings.gru_ode_cell], key=flow_key),
+        preparation=Preparation(data_size, prep, key=preparation_key),
+        cell=eqx.nn.GRUCell(data_size * prep, hidden, key=cell_key),
+        initial=0.1 * jr.normal(initial_key, (hidden,)),
+        decoder=make_decoder(likelihood, settings, key=decoder_key),
+        likelihood=likelihood,
+        noise=settings.bayes_noise,
+        weight=settings.bayes_weight,
+    )

@@ -1,0 +1,15 @@
+"""ODE-RNN (Rubanova et al. 2019): VSDN's forward memory with a decoder on h alone, and no latent path."""
+
+import jax.random as jr
+from jaxtyping import PRNGKeyArray
+
+from vsdn.models.recurrent import Recurrent, make_recurrent
+from vsdn.models.vsdn import make_memory
+from vsdn.settings import ModelSettings
+
+
+def make_ode_rnn(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> Recurrent:
+    """An ODE-RNN with fresh weights."""
+    memory_key, decoder_key = jr.split(key)
+    memory = make_memory(data_size, clock_size, settings, key=memory_key)
+    return make_recurrent(memory, data_size, settings, decoder_key=decoder_key)
