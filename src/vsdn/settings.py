@@ -24,7 +24,9 @@ class Section(BaseModel):
 class ModelSettings(Section):
     """What the model is. Sizes left open are chosen from the data."""
 
-    model: Literal["vsdn-f", "vsdn-s", "last-value", "mean"] = Field(default="vsdn-s", description="which model")
+    model: Literal["vsdn-f", "vsdn-s", "last-value", "mean", "linear"] = Field(
+        default="vsdn-s", description="which model"
+    )
     hidden_size: int | None = Field(default=None, ge=1, le=MOST_UNITS, description="size of the memory h")
     latent_size: int | None = Field(default=None, ge=1, le=MOST_UNITS, description="size of the latent state x")
     width: int | None = Field(

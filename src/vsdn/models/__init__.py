@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vsdn.models import simple, vsdn
+from vsdn.models import linear, simple, vsdn
 from vsdn.models.base import AbstractModel, Evidence
 
 MODELS: dict[str, Callable[..., AbstractModel]] = {
@@ -10,6 +10,7 @@ MODELS: dict[str, Callable[..., AbstractModel]] = {
     "vsdn-s": vsdn.make_smoother,
     "last-value": simple.make_last_value,
     "mean": simple.make_mean,
+    "linear": linear.make_linear,
 }
 
 __all__ = ["MODELS", "AbstractModel", "Evidence"]
