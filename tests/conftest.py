@@ -13,6 +13,7 @@ CHECKED = (
     "batches",
     "fused",
     "grids",
+    "kalman",
     "likelihoods",
     "metrics",
     "models",

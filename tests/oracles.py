@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import expm
 from scipy.stats import norm
 
 
@@ -116,3 +117,59 @@ class LinearGaussian(NamedTuple):
         spread = np.einsum("ni,nimj,mj->nm", rows, cov[at][:, :, at], rows) + self.noise**2 * np.eye(len(at))
         residual = y[at, channel] - centre
         return float(-0.5 * (residual @ np.linalg.solve(spread, residual) + np.linalg.slogdet(2 * np.pi * spread)[1]))
+
+
+class LinearSystem(NamedTuple):
+    """dx = (A x + b) dt + N(0, Q dt) from N(m, P) at time 0, y = C x + N(0, R): any A, by matrix exponentials."""
+
+    drift: np.ndarray  # A
+    push: np.ndarray  # b
+    spread: np.ndarray  # Q
+    mean: np.ndarray  # m
+    cov: np.ndarray  # P
+    readout: np.ndarray  # C (channel, latent)
+    noise: np.ndarray  # R, variances (channel,)
+
+    def transition(self, gap: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Flow, shift and covariance over a gap, by Van Loan's block."""
+        size = len(self.push)
+        block = np.zeros((2 * size + 1, 2 * size + 1))
+        block[:size, :size], block[:size, size:-1], block[:size, -1] = self.drift, self.spread, self.push
+        block[size:-1, size:-1] = -self.drift.T
+        power = expm(block * gap)
+        flow = power[:size, :size]
+        return flow, power[:size, -1], power[:size, size:-1] @ flow.T
+
+    def values(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (row · channel) and covariance of y at all of these times, dense."""
+        mean, cov, size = self.mean, self.cov, len(self.mean)
+        means, whole = [], np.zeros((len(times), len(times), size, size))
+        for row, gap in enumerate(np.diff(times, prepend=0.0)):
+            flow, shift, spread = self.transition(gap)
+            mean, cov = flow @ mean + shift, flow @ cov @ flow.T + spread
+            means.append(self.readout @ mean)
+            whole[row, :row] = flow @ whole[row - 1, :row]
+            whole[:row, row] = whole[row, :row].swapaxes(1, 2)
+            whole[row, row] = cov
+        seen = np.einsum("ci,pqij,dj->pcqd", self.readout, whole, self.readout)
+        total = len(times) * len(self.noise)
+        return np.concatenate(means), seen.reshape(total, total) + np.diag(np.tile(self.noise, len(times)))
+
+    def log_lik(self, times: np.ndarray, y: np.ndarray, mask: np.ndarray) -> float:
+        """The log-density of what the mask shows of y (row, channel)."""
+        mean, cov = self.values(times)
+        seen = mask.ravel()
+        residual, cov = (y.ravel() - mean)[seen], cov[np.ix_(seen, seen)]
+        return float(-0.5 * (residual @ np.linalg.solve(cov, residual) + np.linalg.slogdet(2 * np.pi * cov)[1]))
+
+    def foretell(
+        self, times: np.ndarray, y: np.ndarray, mask: np.ndarray, time: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of each variable at a time, given what the mask shows of y at earlier times."""
+        mean, cov = self.values(np.append(times, time))
+        seen = np.append(mask.ravel(), np.zeros(len(self.noise), bool))
+        ask = slice(len(times) * len(self.noise), None)
+        gain = np.linalg.solve(cov[np.ix_(seen, seen)], cov[seen, ask]).T
+        return mean[ask] + gain @ (y.ravel() - mean[: ask.start])[seen[: ask.start]], np.diag(
+            cov[ask, ask] - gain @ cov[seen, ask]
+        )

@@ -58,6 +58,12 @@ def test_nothing_is_left_open():
     assert open_keys == ["start", "window"]
 
 
+def test_the_linear_model_has_two_modes_a_variable():
+    linear = Settings().with_values({"model": "linear"})
+    assert choose(linear, make_table(20)).model.latent_size == 8
+    assert choose(linear.with_values({"latent_size": 3}), make_table(20)).model.latent_size == 3
+
+
 def test_windows_keep_every_row_and_their_size():
     table = make_table(5, max_rows=30)
     pieces = cut_windows(table, 7)

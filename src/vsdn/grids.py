@@ -33,6 +33,7 @@ class Queries(NamedTuple):
     point: Int[Array, " query"]
     length: Float[Array, " query"]
     max_step: Float[Array, ""]
+    clock: Float[Array, "query clock"]  # known functions of time, at the query itself
 
 
 def at_rows(points: Float[Array, "point *any"], grid: Grid) -> Float[Array, "row *any"]:
@@ -48,6 +49,16 @@ def last_seen(grid: Grid) -> Int[Array, "point channel"]:
     """The last point, up to and with each, at which the variable was seen; −1 if there is none."""
     number = jnp.arange(grid.dt.shape[0])[:, None]
     return jax.lax.cummax(jnp.where(grid.mask, number, -1), axis=0)
+
+
+def since_row(grid: Grid) -> Float[Array, " point"]:
+    """The time at each point since the row before it, or since the start: steps summed, never times subtracted."""
+    after_row = jnp.concatenate([jnp.zeros(1, bool), grid.mask.any(axis=1)[:-1]])  # where counting begins anew
+
+    def add(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
+        return jnp.where(right[1], right[0], left[0] + right[0]), left[1] | right[1]
+
+    return jax.lax.associative_scan(add, (grid.dt, after_row))[0]
 
 
 @jax.custom_vjp
@@ -242,13 +253,14 @@ class QuerySet:
     point: np.ndarray
     length: np.ndarray
     max_step: float
+    clock: np.ndarray
     tail: np.ndarray  # how far each series' grid must march on
 
     def pad(self, series: np.ndarray, num_queries: int) -> Queries:
         """These series' queries with a leading batch axis; padding repeats one."""
         index, _ = _windows(self.starts, series, num_queries)
         point, length = jnp.asarray(self.point[index], jnp.int32), jnp.asarray(self.length[index])
-        return Queries(point, length, jnp.full(len(series), self.max_step))
+        return Queries(point, length, jnp.full(len(series), self.max_step), jnp.asarray(self.clock[index]))
 
     def places(self, series: np.ndarray, num_queries: int) -> np.ndarray:
         """Where in the caller's order the queries that `pad` gives belong."""
@@ -276,6 +288,7 @@ def make_queries(table: Table, scaler: Scaler, marching: Marching, series: np.nd
         point=point + whole,
         length=(gap - whole * marching.max_step) / scaler.time_scale,
         max_step=marching.max_step / scaler.time_scale,
+        clock=marching.clock(times),
         tail=tail,
     )
 

@@ -115,7 +115,7 @@ def choose(settings: Settings, table: Table) -> Settings:
     return settings.with_values(
         {
             "hidden_size": model.hidden_size or size,
-            "latent_size": model.latent_size or size,
+            "latent_size": model.latent_size or (min(4 * channels, 64) if model.model == "linear" else size),
             "width": model.width or 2 * size,
             "time_scale": time_scale,
             "max_step": data.max_step or default_max_step(table),

@@ -24,7 +24,7 @@ class Section(BaseModel):
 class ModelSettings(Section):
     """What the model is. Sizes left open are chosen from the data."""
 
-    model: Literal["vsdn-f", "vsdn-s", "ode-rnn", "gru-ode", "gru-decay", "last-value", "mean"] = Field(
+    model: Literal["vsdn-f", "vsdn-s", "ode-rnn", "gru-ode", "gru-decay", "linear", "last-value", "mean"] = Field(
         default="vsdn-s", description="which model"
     )
     hidden_size: int | None = Field(default=None, ge=1, le=MOST_UNITS, description="size of the memory h")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vsdn.models import gru_decay, gru_ode, ode_rnn, simple, vsdn
+from vsdn.models import gru_decay, gru_ode, linear, ode_rnn, simple, vsdn
 from vsdn.models.base import AbstractModel, Evidence
 
 MODELS: dict[str, Callable[..., AbstractModel]] = {
@@ -11,6 +11,7 @@ MODELS: dict[str, Callable[..., AbstractModel]] = {
     "ode-rnn": ode_rnn.make_ode_rnn,
     "gru-ode": gru_ode.make_gru_ode,
     "gru-decay": gru_decay.make_gru_decay,
+    "linear": linear.make_linear,
     "last-value": simple.make_last_value,
     "mean": simple.make_mean,
 }

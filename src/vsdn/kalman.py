@@ -1,0 +1,159 @@
+"""Exact inference in linear-Gaussian models of one series: any gaps, anything missing, no solver step.
+
+The SDE is in modal form: A is block-diagonal, and each block is a pair of states that decays at a rate a and turns at a
+frequency ω. With the pair as one complex number its flow over t is e^{λt}, λ = −a + iω, and every integral is closed.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Complex, Float
+
+
+class Belief(NamedTuple):
+    """What is known of the state: N(mean, cov)."""
+
+    mean: Float[Array, "*row latent"]
+    cov: Float[Array, "*row latent latent"]
+
+
+class LinearSDE(NamedTuple):
+    """dx = (A x + b) dt + L dW. States m and m + num_modes are the two of mode m; all decay, none grows."""
+
+    rate: Float[Array, " mode"]  # a ≥ 0; at 0 a state stays where it is
+    frequency: Float[Array, " mode"]  # ω
+    push: Float[Array, " latent"]  # b
+    diffusion: Float[Array, "latent latent"]  # L
+
+
+class Transition(NamedTuple):
+    """x ← F x + shift + N(0, cov): an SDE over a gap."""
+
+    flow: Float[Array, "*row latent latent"]  # F
+    shift: Float[Array, "*row latent"]
+    cov: Float[Array, "*row latent latent"]
+
+
+class Readout(NamedTuple):
+    """y = C x + N(0, noise), independent from variable to variable."""
+
+    weight: Float[Array, "channel latent"]  # C
+    noise: Float[Array, " channel"]  # variances
+
+
+class Filtered(NamedTuple):
+    """What is known of the state at each row, and how well each row was foretold."""
+
+    before: Belief  # given the rows before it
+    after: Belief  # given itself too
+    log_lik: Float[Array, " row"]  # log-density of what was seen there, given the rows before
+
+
+def discretise(sde: LinearSDE, gap: Float[Array, ""]) -> Transition:
+    """The SDE over a gap, exactly: flow e^{At}, shift ∫e^{As} b ds, covariance ∫e^{As} L Lᵀ e^{Aᵀs} ds."""
+    rate, t = jax.lax.complex(-sde.rate, sde.frequency), jax.lax.complex(gap, jnp.zeros_like(gap))
+    pairs = jnp.stack([rate[:, None] + rate.conj(), rate[:, None] + rate])
+    moments = t * mean_exp(pairs * t) * _to_complex(sde.diffusion @ sde.diffusion.T)
+    shift = t * mean_exp(rate * t) * jax.lax.complex(*jnp.split(sde.push, 2))
+    fade, angle = jnp.exp(-sde.rate * gap), sde.frequency * gap
+    cos, sin = jnp.diag(fade * jnp.cos(angle)), jnp.diag(fade * jnp.sin(angle))
+    flow = jnp.block([[cos, -sin], [sin, cos]])
+    return Transition(flow, jnp.concatenate([shift.real, shift.imag]), _to_real(moments))
+
+
+@jax.custom_jvp
+def mean_exp(z: Complex[Array, "*any"]) -> Complex[Array, "*any"]:
+    """∫₀¹ e^{zs} ds = (e^z − 1)/z; by its series near 0, where the quotient cancels."""
+    near, small, large = _near_and_far(z)
+    return jnp.where(near, _power_series(small, 1), (jnp.exp(large) - 1.0) / large)
+
+
+@mean_exp.defjvp
+def _mean_exp_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """Its derivative, ∫₀¹ s e^{zs} ds = (e^z − ∫₀¹ e^{zs} ds)/z: half the time of one through the series."""
+    near, small, large = _near_and_far(primals[0])
+    value = mean_exp(primals[0])
+    slope = jnp.where(near, _power_series(small, 2), (jnp.exp(large) - value) / large)
+    return value, slope * tangents[0]
+
+
+def _near_and_far(z: Complex[Array, "*any"]) -> tuple[Bool[Array, "*any"], Array, Array]:
+    """Where z is near 0, and z for either case, put out of harm's way where it is the other."""
+    near = jnp.abs(z) < 0.5
+    return near, jnp.where(near, z, 0.0), jnp.where(near, 1.0, z)
+
+
+def _power_series(z: Complex[Array, "*any"], first: int, num_terms: int = 14) -> Complex[Array, "*any"]:
+    """Σ zᵏ / (k! (k + first)) = ∫₀¹ s^{first − 1} e^{zs} ds, to 64 bits where |z| < ½."""
+    total = jnp.zeros_like(z)
+    for k in reversed(range(num_terms)):
+        total = total * z + 1 / (math.factorial(k) * (k + first))
+    return total
+
+
+def _to_complex(cov: Float[Array, "latent latent"]) -> Complex[Array, "2 mode mode"]:
+    """E[z z̄ᵀ] and E[z zᵀ] of z = u + iv, given the covariance of (u, v): together they are all of it."""
+    (uu, uv), (vu, vv) = (jnp.split(half, 2, axis=1) for half in jnp.split(cov, 2))
+    return jax.lax.complex(jnp.stack([uu + vv, uu - vv]), jnp.stack([vu - uv, vu + uv]))
+
+
+def _to_real(moments: Complex[Array, "2 mode mode"]) -> Float[Array, "latent latent"]:
+    """The covariance of (u, v), given E[z z̄ᵀ] and E[z zᵀ] of z = u + iv."""
+    both, other = 0.5 * (moments[1] + moments[0]), 0.5 * (moments[1] - moments[0])
+    return jnp.block([[both.real, other.imag], [both.imag, -other.real]])
+
+
+def advance(belief: Belief, transition: Transition) -> Belief:
+    """What is known of the state after a gap in which nothing was seen."""
+    flow, shift, cov = transition
+    return Belief(flow @ belief.mean + shift, flow @ belief.cov @ flow.T + cov)
+
+
+def observe(
+    belief: Belief, readout: Readout, y: Float[Array, " channel"], mask: Bool[Array, " channel"]
+) -> tuple[Belief, Float[Array, ""]]:
+    """What is known of the state once y was seen where the mask shows it, and the log-density of what was seen.
+
+    One variable after another, which is exact because their noises are independent, and inverts no matrix.
+    """
+
+    def take(belief: Belief, entry: tuple[Array, ...]) -> tuple[Belief, Array]:
+        weight, noise, y, seen = entry
+        load = belief.cov @ weight
+        variance = jnp.maximum(weight @ load, 0.0) + noise  # rounding may take a variance of nothing below 0
+        gain = jnp.where(seen, load / variance, 0.0)
+        surprise = jnp.where(seen, y - weight @ belief.mean, 0.0)
+        half = belief.cov - jnp.outer(gain, load)
+        cov = half - jnp.outer(half @ weight, gain) + noise * jnp.outer(gain, gain)  # Joseph's form stays positive
+        log_prob = jax.scipy.stats.norm.logpdf(surprise, 0.0, jnp.sqrt(variance))
+        return Belief(belief.mean + gain * surprise, cov), jnp.where(seen, log_prob, 0.0)
+
+    belief, log_probs = jax.lax.scan(take, belief, (readout.weight, readout.noise, y, mask), unroll=2)
+    return belief, jnp.sum(log_probs)
+
+
+def filter_rows(
+    initial: Belief,
+    transitions: Transition,
+    readout: Readout,
+    y: Float[Array, "row channel"],
+    mask: Bool[Array, "row channel"],
+) -> Filtered:
+    """The Kalman filter: transition r leads to row r, the first from the initial belief."""
+
+    @jax.checkpoint  # the gradient keeps one belief a row, not one a value
+    def step(belief: Belief, row: tuple[Transition, Array, Array]) -> tuple[Belief, Filtered]:
+        transition, y, mask = row
+        before = advance(belief, transition)
+        after, log_lik = observe(before, readout, y, mask)
+        return after, Filtered(before, after, log_lik)
+
+    return jax.lax.scan(step, initial, (transitions, y, mask))[1]
+
+
+def read(belief: Belief, readout: Readout) -> tuple[Float[Array, " channel"], Float[Array, " channel"]]:
+    """Mean and variance of each variable, noise included."""
+    variance = jnp.einsum("ci,ij,cj->c", readout.weight, belief.cov, readout.weight)
+    return readout.weight @ belief.mean, jnp.maximum(variance, 0.0) + readout.noise
