@@ -23,7 +23,7 @@ def do(epochs: int, weight_decay: float, folder: Path) -> float:
     out = folder / f"epochs-{epochs}-decay-{weight_decay:g}"
     which = ("--model", "vsdn-f", "--objective", "vae", "--seed", SEED)
     values = (f"epochs={epochs}", f"patience={epochs}", f"weight_decay={weight_decay}")
-    train(out, folder, *which, *(word for value in values for word in ("--set", value)))
+    train(out, folder, "--preset", "double-ou", *which, *(word for value in values for word in ("--set", value)))
     lines = (out / "metrics.jsonl").read_text().splitlines()
     return json.loads(lines[-1])["best_nll"]
 

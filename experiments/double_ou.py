@@ -1,4 +1,4 @@
-"""Double-OU with the shipped preset: VSDN-F and VSDN-S, VAE and IWAE, against the exact floor.
+"""Double-OU with the shipped presets: every model, three seeds, against the exact floor.
 
 Everything is done by the command line, as a user would. A finished run is never repeated, a stopped one is resumed.
 
@@ -8,6 +8,7 @@ Example: python experiments/double_ou.py --out runs/double-ou --jobs 2
 import argparse
 import csv
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -18,7 +19,8 @@ from typing import NamedTuple
 from vsdn.datasets import double_ou
 
 CUT = 4.0
-COLUMNS = ("nll", "mse", "crps", "coverage_50", "coverage_90")
+SCORES = ("nll", "mse", "crps", "coverage_50", "coverage_90")
+SEEDS = (10, 11, 12)  # none that a choice was made with
 
 
 class Run(NamedTuple):
@@ -31,11 +33,22 @@ class Run(NamedTuple):
         return f"{self.model}-{self.objective}-{self.seed}"
 
 
-SEEDS = (10, 11, 12)  # none that a choice was made with
-RUNS = [
-    *(Run(model, objective, SEEDS[0]) for model in ("vsdn-f", "vsdn-s") for objective in ("vae", "iwae")),
-    *(Run("vsdn-f", "vae", seed) for seed in SEEDS[1:]),
-]
+MODELS = (  # with the objective of those that have latent paths
+    *((model, objective) for model in ("vsdn-f", "vsdn-s") for objective in ("vae", "iwae")),
+    ("ode-rnn", "vae"),
+    ("gru-ode", "vae"),
+    ("latent-ode", "vae"),
+    ("latent-sde", "vae"),
+    ("gru-decay", "vae"),
+    ("linear", "vae"),
+    ("last-value", "vae"),
+    ("mean", "vae"),
+)
+RUNS = [Run(model, objective, seed) for model, objective in MODELS for seed in SEEDS]
+CHOICES = {  # where the preset is not double-ou as it is; chosen on the validation part
+    "linear": ("--preset", "double-ou-linear"),
+    "last-value": ("--preset", "double-ou", "--set", "learning_rate=0.05"),
+}
 
 
 def vsdn(*arguments: object) -> str:
@@ -53,52 +66,75 @@ def make_data(folder: Path, parts: tuple[str, ...] = ("train", "valid", "test"))
 
 
 def train(out: Path, folder: Path, *choice: object) -> None:
-    """A run of the shipped preset, or of what `choice` changes of it; a stopped one is resumed."""
+    """A run by `choice`; a stopped one is resumed."""
     if (out / "config.json").exists():
         vsdn("resume", out, "--quiet")
     else:
-        tables = (folder / "train.csv", "--valid", folder / "valid.csv")
-        vsdn("fit", *tables, "--preset", "double-ou", *choice, "--out", out, "--quiet")
+        vsdn("fit", folder / "train.csv", "--valid", folder / "valid.csv", *choice, "--out", out, "--quiet")
 
 
 def do(run: Run, folder: Path) -> dict:
-    """The scores of a run on the test part, and the seconds that its training took."""
+    """The scores of a run on the test part, what it is, and the seconds that its training took."""
     result = folder / f"{run.name}.json"
-    if result.exists():
-        return json.loads(result.read_text())
-    out, began = folder / run.name, time.monotonic()
-    train(out, folder, "--model", run.model, "--objective", run.objective, "--seed", run.seed)
-    seconds = time.monotonic() - began
-    scores = json.loads(vsdn("evaluate", out, folder / "test.csv", "--after", CUT, "--next", 1, "--json"))
-    result.write_text(json.dumps({**run._asdict(), **scores, "seconds": round(seconds)}))
-    return json.loads(result.read_text())
+    if not result.exists():
+        out, began = folder / run.name, time.monotonic()
+        which = ("--model", run.model, "--objective", run.objective, "--seed", run.seed)
+        train(out, folder, *CHOICES.get(run.model, ("--preset", "double-ou")), *which)
+        seconds = time.monotonic() - began
+        scores = json.loads(vsdn("evaluate", out, folder / "test.csv", "--after", CUT, "--next", 1, "--json"))
+        result.write_text(json.dumps({**run._asdict(), **scores, "seconds": round(seconds)}))
+        print(f"{run.name}: NLL {scores['nll']:.4f}, {seconds:.0f} s", flush=True)
+    about = json.loads(vsdn("info", folder / run.name, "--json"))
+    epochs = int(about["epochs"].split()[0])
+    return {**json.loads(result.read_text()), "epochs": epochs, "parameters": about["parameters"]}
 
 
-def write_table(results: list[dict], path: Path) -> None:
-    """Nothing; prints the table in Markdown and writes it as CSV, the floor last."""
-    rows = [
-        [f"{r['model']} ({r['objective']}), seed {r['seed']}", *(r[c] for c in COLUMNS), r["seconds"]] for r in results
-    ]
+def write_results(results: list[dict], path: Path) -> None:
+    """Nothing; every run as a line of CSV."""
+    columns = ("model", "objective", "seed", *SCORES, "epochs", "seconds", "parameters")
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(results)
+
+
+def print_table(results: list[dict]) -> None:
+    """Nothing; the mean ± deviation over seeds in Markdown, the floor last."""
+    print("| model | NLL | MSE | CRPS | 50 % covers | 90 % covers | seconds an epoch | parameters |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    for model, objective in MODELS:
+        mine = [result for result in results if (result["model"], result["objective"]) == (model, objective)]
+        cells = " | ".join(_spread([result[score] for result in mine], score) for score in SCORES)
+        seconds = statistics.mean(result["seconds"] / max(result["epochs"], 1) for result in mine)
+        name = f"{model} ({objective})" if model.startswith("vsdn") else model
+        print(f"| {name} | {cells} | {seconds:.1f} | {mine[0]['parameters']:,} |")
     test = double_ou.split(double_ou.make(legacy=True))[2]
     floor = double_ou.bayes_optimal(test, cut=CUT).scores()
-    rows.append(["Bayes-optimal (the floor)", *(floor[c] for c in COLUMNS), ""])
-    with path.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([["model", *COLUMNS, "seconds"], *rows])
-    print("| model | NLL | MSE | CRPS | 50 % covers | 90 % covers | seconds |\n|---|---|---|---|---|---|---|")
-    for name, nll, mse, crps, half, most, seconds in rows:
-        print(f"| {name} | {nll:.3f} | {mse:.5f} | {crps:.4f} | {half:.3f} | {most:.3f} | {seconds} |")
+    print(f"| Bayes-optimal (the floor) | {' | '.join(_rounded(floor[score], score) for score in SCORES)} | | |")
+
+
+def _rounded(value: float, score: str) -> str:
+    return f"{value:.5f}" if score == "mse" else f"{value:.4f}" if score == "crps" else f"{value:.3f}"
+
+
+def _spread(values: list[float], score: str) -> str:
+    return f"{_rounded(statistics.mean(values), score)} ± {_rounded(statistics.stdev(values), score)}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/double-ou"), help="folder for data, runs and scores")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
-    parser.add_argument("--table", type=Path, default=Path("experiments/results/double-ou.csv"))
+    parser.add_argument("--model", nargs="*", help="these models alone, and no table")
+    parser.add_argument("--results", type=Path, default=Path("experiments/results/double-ou.csv"))
     options = parser.parse_args()
     make_data(options.out)
+    runs = [run for run in RUNS if not options.model or run.model in options.model]
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda run: do(run, options.out), RUNS))
-    write_table(results, options.table)
+        results = list(pool.map(lambda run: do(run, options.out), runs))
+    if not options.model:
+        write_results(results, options.results)
+        print_table(results)
 
 
 if __name__ == "__main__":
