@@ -58,6 +58,12 @@ def test_nothing_is_left_open():
     assert open_keys == ["start", "window"]
 
 
+def test_models_that_read_backward_are_trained_on_beginnings():
+    share = lambda **values: choose(Settings().with_values(values), make_table(20)).training.cut_share
+    assert [share(model=name) for name in ("latent-ode", "latent-sde", "vsdn-s")] == [1.0, 1.0, 0.0]
+    assert share(model="latent-ode", cut_share=0.0) == 0.0
+
+
 def test_windows_keep_every_row_and_their_size():
     table = make_table(5, max_rows=30)
     pieces = cut_windows(table, 7)
