@@ -139,7 +139,8 @@ class AbstractLatent(AbstractModel):
         prefixes, prefix = jnp.unique(known, size=len(known), fill_value=-1, return_inverse=True)
         walk = lambda known: self.walk(grid, known, num_samples=num_samples, key=key)
         shape = jax.eval_shape(walk, known[0])
-        size = min(len(known), max(1, AT_ONCE // shape.size))
+        numbers = shape.size + shape.shape[1] * self.recognition.memory.initial.size  # states and contexts of a walk
+        size = min(len(known), max(1, AT_ONCE // numbers))
 
         def walk_block(number: Array, states: Float[Array, "query sample latent"]) -> Array:
             walks = jax.vmap(walk)(jax.lax.dynamic_slice_in_dim(padded, number * size, size))
