@@ -50,6 +50,14 @@ def test_of_nothing_the_prior_is_read(name):
 
 
 @models
+def test_every_row_moves_the_start(name):
+    model, grid = make_model(name), make_grid(make_table())
+    mean = lambda values: model.recognition(grid._replace(values=values), last_seen(grid)[-1]).start.mean.sum()
+    moved = np.asarray(jax.jit(jax.grad(mean))(grid.values)) != 0
+    np.testing.assert_array_equal(moved, grid.mask)  # the first row too, which stands where z₀ does
+
+
+@models
 @pytest.mark.parametrize("at_once", [1, 1000, 2**16], ids=["one by one", "some blocks", "all at once"])
 def test_each_row_is_foretold_from_its_own_prefix(name, at_once, key, monkeypatch):
     table, model = make_table(), make_model(name)
