@@ -64,6 +64,12 @@ def test_the_linear_model_has_two_modes_a_variable():
     assert choose(linear.with_values({"latent_size": 3}), make_table(20)).model.latent_size == 3
 
 
+def test_models_that_read_backward_are_trained_on_beginnings():
+    share = lambda **values: choose(Settings().with_values(values), make_table(20)).training.cut_share
+    assert [share(model=name) for name in ("latent-ode", "latent-sde", "vsdn-s")] == [1.0, 1.0, 0.0]
+    assert share(model="latent-ode", cut_share=0.0) == 0.0
+
+
 def test_windows_keep_every_row_and_their_size():
     table = make_table(5, max_rows=30)
     pieces = cut_windows(table, 7)

@@ -29,37 +29,48 @@ def steps(x64, key):
     )
 
 
+def other_drift(x, context):
+    """A network of its own."""
+    return jnp.sin(x) - 0.3 * context
+
+
+either = pytest.mark.parametrize("prior_drift", [drift, other_drift], ids=["one network", "two networks"])
+
+
 def given(eps):
     """Noise that was drawn before."""
     return lambda number: eps[number]
 
 
-def paths_of(steps, key, count):
+def paths_of(steps, key, count, prior_drift=drift):
     noise = jr.normal(key, (count, STEPS, LATENT))
-    return jax.vmap(lambda eps: posterior_path(drift, jnp.zeros(LATENT), steps, given(eps)))(noise), noise
+    walk = lambda eps: posterior_path(drift, jnp.zeros(LATENT), steps, given(eps), prior_drift=prior_drift)
+    return jax.vmap(walk)(noise), noise
 
 
-def test_log_ratio_is_the_difference_of_the_transition_log_densities(steps, key):
-    path, _ = paths_of(steps, key, 1)
+@either
+def test_log_ratio_is_the_difference_of_the_transition_log_densities(steps, key, prior_drift):
+    path, _ = paths_of(steps, key, 1, prior_drift)
     states, log_ratio = np.asarray(path.states[0]), 0.0
     for k in range(STEPS):
         cov = np.diag(steps.diffusion[k] ** 2 * steps.dt[k])
-        means = (
-            states[k] + np.asarray(drift(states[k], c)) * steps.dt[k] for c in (steps.posterior[k], steps.prior[k])
-        )
+        drifts = drift(states[k], steps.posterior[k]), prior_drift(states[k], steps.prior[k])
+        means = (states[k] + np.asarray(each) * steps.dt[k] for each in drifts)
         log_q, log_p = (multivariate_normal(mean, cov).logpdf(states[k + 1]) for mean in means)
         log_ratio += log_q - log_p
     assert path.log_ratio[0] == pytest.approx(log_ratio, rel=1e-12)
 
 
-def test_weights_have_mean_one(steps, key):
-    path, _ = paths_of(steps, key, 100_000)
+@either
+def test_weights_have_mean_one(steps, key, prior_drift):
+    path, _ = paths_of(steps, key, 100_000, prior_drift)
     weights = np.exp(-np.asarray(path.log_ratio))
     assert abs(weights.mean() - 1) < 4 * weights.std() / weights.size**0.5
 
 
-def test_kl_is_the_mean_of_the_log_ratio(steps, key):
-    path, _ = paths_of(steps, key, 100_000)
+@either
+def test_kl_is_the_mean_of_the_log_ratio(steps, key, prior_drift):
+    path, _ = paths_of(steps, key, 100_000, prior_drift)
     gap = np.asarray(path.log_ratio - path.kl)  # a martingale: mean zero
     assert gap.std() > 0.1
     assert abs(gap.mean()) < 4 * gap.std() / gap.size**0.5

@@ -6,6 +6,7 @@ import itertools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 from examples import make_model, make_table
@@ -126,3 +127,30 @@ def test_a_batch_that_is_filled_up_counts_its_own_series_only(parts):
     last = batches.load(batches.epoch()[-1])
     assert float(last.weight.sum()) == 4
     assert last.grid.dt.shape[0] == 12
+
+
+def test_a_cut_series_ends_after_one_of_its_rows_and_loses_nothing_before(parts, key):
+    whole = parts[0].load(parts[0].epoch()[0])
+    ended = training.cut(whole, 1.0, key=key)
+    for before, after in zip(*(np.asarray(batch.grid.mask.any(axis=2)) for batch in (whole, ended)), strict=True):
+        last = np.flatnonzero(after)[-1]  # never nothing at all
+        np.testing.assert_array_equal(after, before & (np.arange(len(before)) <= last))
+    last = [np.flatnonzero(seen)[-1] for seen in np.asarray(ended.grid.mask.any(axis=2))]
+    beyond = np.arange(whole.grid.dt.shape[1]) > np.array(last)[:, None]
+    np.testing.assert_array_equal(ended.grid.dt, np.where(beyond, 0.0, whole.grid.dt))
+    np.testing.assert_array_equal(ended.weight, whole.weight)
+    np.testing.assert_array_equal(ended.grid.rows, whole.grid.rows)
+
+
+def test_series_are_cut_by_their_share_and_after_any_row_alike(parts, key):
+    whole = parts[0].load(parts[0].epoch()[0])
+    counts = lambda batch: batch.grid.mask.any(axis=2).sum(axis=1)
+    draw = lambda share: jax.vmap(lambda key: counts(training.cut(whole, share, key=key)))(jr.split(key, 4000))
+    rows = np.asarray(counts(whole))
+    for series, kept in enumerate(np.asarray(draw(1.0)).T):
+        shares = np.bincount(kept, minlength=rows[series] + 1)[1:] / len(kept)
+        assert np.all(np.abs(shares - 1 / rows[series]) < 4.5 * (1 / rows[series] / len(kept)) ** 0.5)
+    shorter = np.asarray(draw(0.3)) < rows
+    expected = 0.3 * (1 - 1 / rows)
+    assert np.all(np.abs(shorter.mean(axis=0) - expected) < 4.5 * (expected / len(shorter)) ** 0.5)
+    assert training.cut(whole, 0.0, key=key) is whole

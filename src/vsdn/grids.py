@@ -79,6 +79,12 @@ def _gather_backward(inverse: tuple[Array, Array], cotangent: Array) -> tuple[Ar
 _gather.defvjp(_gather_forward, _gather_backward)
 
 
+def until(grid: Grid, point: Int[Array, ""]) -> Grid:
+    """The grid as it ends at a point: what comes later is padding."""
+    later = jnp.arange(grid.dt.shape[0]) > point
+    return grid._replace(dt=jnp.where(later, 0.0, grid.dt), mask=grid.mask & ~later[:, None])
+
+
 @dataclass(frozen=True)
 class Marching:
     """What shapes a grid, in the user's units of time."""

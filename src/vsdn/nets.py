@@ -66,6 +66,11 @@ class Drift(eqx.Module):
         return self.net(x, embedded) - jax.nn.softplus(self.raw_rate) * x
 
 
+def bounded_exp(x: Float[Array, "*any"], bound: float = 4.0) -> Float[Array, "*any"]:
+    """exp x, smoothly kept between e^−bound and e^bound."""
+    return jnp.exp(bound * jnp.tanh(x / bound))
+
+
 class Diffusion(eqx.Module):
     """R = exp N_diff(h): diagonal, never of x (appendix B), its logarithm bounded smoothly to ± `bound`."""
 
@@ -79,7 +84,7 @@ class Diffusion(eqx.Module):
         self.bound = bound
 
     def __call__(self, h: Float[Array, " hidden"]) -> Float[Array, " latent"]:
-        return jnp.exp(self.bound * jnp.tanh(self.net(h) / self.bound))
+        return bounded_exp(self.net(h), self.bound)
 
 
 class AbstractFlow(eqx.Module):

@@ -17,6 +17,9 @@ MOST_STEPS = 10**8  # of the grids of a table in all: more would not fit into me
 SEGMENTED = ("vsdn-f", "vsdn-s")  # the models whose evidence can be had in segments
 WINDOW = 200  # rows of a training piece, where a series is more than twice as long
 
+# A model that reads a series from its end foretells from beginnings of it, so it must learn to read beginnings.
+CUT_SHARES = {"latent-ode": 1.0, "latent-sde": 1.0}
+
 
 class Parts(NamedTuple):
     """A training table, and a validation table of which some rows are scored."""
@@ -121,6 +124,7 @@ def choose(settings: Settings, table: Table) -> Settings:
             "max_step": data.max_step or default_max_step(table),
             "window": window,
             "num_buckets": data.num_buckets or int(np.clip(batches // 10, 1, 3)),  # few batches: compile little
+            "cut_share": CUT_SHARES.get(model.model, 0.0) if training.cut_share is None else training.cut_share,
             "epochs": 0 if model.model == "mean" else epochs,
         }
     )

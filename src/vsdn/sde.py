@@ -33,15 +33,18 @@ class Path(NamedTuple):
     log_ratio: Float[Array, ""]  # log dQ/dP of this path: what the IWAE weighs with
 
 
-def posterior_path(drift: Drift, x0: Float[Array, " latent"], steps: Steps, noise: Noise) -> Path:
-    """A path of the posterior SDE with its KL and log-ratio to the prior SDE."""
+def posterior_path(
+    drift: Drift, x0: Float[Array, " latent"], steps: Steps, noise: Noise, *, prior_drift: Drift | None = None
+) -> Path:
+    """A path of the posterior SDE with its KL and log-ratio to the prior SDE, by default of the same drift network."""
+    prior_drift = drift if prior_drift is None else prior_drift
 
     @jax.checkpoint  # the backward pass keeps the states alone: no activation, no noise
     def step(carry, at):
         x, kl, log_ratio = carry
         number, (dt, prior, posterior, diffusion) = at
         dw = jnp.sqrt(dt) * noise(number)
-        drift_q, drift_g = drift(x, posterior), drift(x, prior)
+        drift_q, drift_g = drift(x, posterior), prior_drift(x, prior)
         u = (drift_q - drift_g) / diffusion  # Girsanov kernel
         cost = 0.5 * jnp.sum(u**2) * dt
         x = x + drift_q * dt + diffusion * dw

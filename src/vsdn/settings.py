@@ -24,9 +24,18 @@ class Section(BaseModel):
 class ModelSettings(Section):
     """What the model is. Sizes left open are chosen from the data."""
 
-    model: Literal["vsdn-f", "vsdn-s", "ode-rnn", "gru-ode", "gru-decay", "linear", "last-value", "mean"] = Field(
-        default="vsdn-s", description="which model"
-    )
+    model: Literal[
+        "vsdn-f",
+        "vsdn-s",
+        "ode-rnn",
+        "gru-ode",
+        "latent-ode",
+        "latent-sde",
+        "gru-decay",
+        "linear",
+        "last-value",
+        "mean",
+    ] = Field(default="vsdn-s", description="which model")
     hidden_size: int | None = Field(default=None, ge=1, le=MOST_UNITS, description="size of the memory h")
     latent_size: int | None = Field(default=None, ge=1, le=MOST_UNITS, description="size of the latent state x")
     width: int | None = Field(
@@ -110,6 +119,9 @@ class TrainingSettings(Section):
         description="passes over the training part; chosen from the data if not given",
     )
     batch_size: int = Field(default=50, ge=1, description="series a step")
+    cut_share: float | None = Field(
+        default=None, ge=0, le=1, description="part of them cut after a random row; chosen by the model if not given"
+    )
     learning_rate: float = Field(default=5e-3, gt=0, description="at its highest")
     schedule: Literal["cosine", "constant"] = Field(
         default="cosine", description="of the learning rate, after its warm-up"

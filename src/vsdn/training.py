@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vsdn import metrics, objectives
 from vsdn.batches import Batch, Batches
+from vsdn.grids import Grid, until
 from vsdn.models import AbstractModel, segments
 from vsdn.models.base import Evidence
 from vsdn.models.vsdn import VSDN
@@ -98,6 +99,21 @@ def bound(evidence: Evidence, beta: Float[Array, ""], settings: ObjectiveSetting
     return objectives.mixed(evidence, settings.alpha, beta)
 
 
+def cut(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
+    """The batch with each series, by a coin of this `share`, ended after one of its rows."""
+    if share == 0:
+        return batch
+
+    def end(grid: Grid, key: PRNGKeyArray) -> Grid:
+        coin_key, row_key = jr.split(key)
+        num_rows = jnp.sum(grid.mask.any(axis=1))
+        row = jr.randint(row_key, (), 0, jnp.maximum(num_rows, 1))
+        last = jnp.where(jr.bernoulli(coin_key, share), grid.rows[row], grid.dt.shape[0])
+        return until(grid, last)
+
+    return batch._replace(grid=jax.vmap(end)(batch.grid, jr.split(key, batch.weight.shape[0])))
+
+
 def mean_loss(
     model: AbstractModel, batch: Batch, beta: Float[Array, ""], *, settings: ObjectiveSettings, key: PRNGKeyArray
 ) -> Float[Array, ""]:
@@ -121,8 +137,10 @@ def make_update(
 
     @jax.jit
     def update(state: TrainState, batch: Batch) -> TrainState:
-        key = jr.fold_in(jr.key(settings.training.seed), state.step)
+        seed_key = jr.key(settings.training.seed)
+        key, cut_key = jr.fold_in(seed_key, state.step), jr.fold_in(seed_key, ~state.step)  # no step is numbered so
         beta = objective.beta * jnp.minimum((state.step + 1) / warmup_steps, 1.0)
+        batch = cut(batch, settings.training.cut_share or 0.0, key=cut_key)
         loss_of = lambda params: mean_loss(eqx.combine(params, static), batch, beta, settings=objective, key=key)
         loss, grads = jax.value_and_grad(loss_of)(state.params)
         good = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))

@@ -1,7 +1,6 @@
 """VSDN's own truths: its bounds against exact likelihoods, what each posterior may see."""
 
 import dataclasses
-import itertools
 
 import equinox as eqx
 import jax
@@ -12,6 +11,7 @@ import pytest
 from examples import make_grid, make_model, make_scaler, make_table
 from oracles import LinearGaussian
 from scipy.special import logsumexp
+from truths import assert_bounds_climb
 
 from vsdn.grids import Marching
 from vsdn.models.base import Evidence
@@ -65,24 +65,7 @@ def test_bounds_climb_to_the_exact_likelihood(name, key):
     model, exact = linear_vsdn(name)
     grid = make_grid(make_table(max_rows=7), 1, Marching(0.3))
     evidence = jax.jit(lambda key: model.evidence(grid, num_samples=2**15, key=key))(key)
-    truth = exact(grid)
-    assert np.asarray(evidence.kl).mean() > 0.01  # the posterior is not the prior
-
-    def mean_and_error(count):
-        groups = jax.tree.map(lambda part: part.reshape(-1, count), evidence)
-        bounds = np.asarray(jax.vmap(iwae)(groups))
-        return bounds.mean(), bounds.std() / len(bounds) ** 0.5
-
-    one_path = np.asarray(evidence.log_lik - evidence.kl)
-    ladder = [(one_path.mean(), one_path.std() / one_path.size**0.5), *(mean_and_error(2**power) for power in range(8))]
-    for (low, low_error), (high, high_error) in itertools.pairwise(ladder):
-        assert low <= high + 4 * (low_error + high_error)
-    assert ladder[0][0] < truth - 0.05  # the looseness that K removes
-    assert all(bound <= truth + 4 * error for bound, error in ladder)
-    weights = np.asarray(evidence.log_lik - evidence.log_ratio)
-    ratio = np.exp(weights - truth)  # unbiased: mean one
-    assert abs(ratio.mean() - 1) < 4 * ratio.std() / ratio.size**0.5
-    assert truth - ladder[-1][0] < 0.2 * (truth - ladder[0][0])
+    assert_bounds_climb(evidence, exact(grid))
 
 
 @pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])

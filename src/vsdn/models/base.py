@@ -9,7 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries
-from vsdn.likelihoods import Likelihood
+from vsdn.likelihoods import FAMILIES, Likelihood
+from vsdn.nets import ACTIVATIONS
+from vsdn.settings import ModelSettings
 
 
 class Evidence(NamedTuple):
@@ -70,3 +72,14 @@ def masked_log_lik(likelihood: Likelihood, params: Float[Array, "row channel par
     mask = grid.mask[grid.rows]
     y = jnp.where(mask, grid.values[grid.rows], 0.0)
     return jnp.sum(jnp.where(mask, likelihood.log_prob(params, y), 0.0))
+
+
+def make_likelihood(data_size: int, settings: ModelSettings) -> Likelihood:
+    """The family that the settings name, for every variable."""
+    return Likelihood((FAMILIES[settings.likelihood](settings.scale_floor),) * data_size)
+
+
+def make_decoder(in_size: int, likelihood: Likelihood, settings: ModelSettings, *, key: PRNGKeyArray) -> eqx.nn.MLP:
+    """A network with one hidden layer and fresh weights, from a state to the likelihood's parameters."""
+    out_size, width = len(likelihood.families) * likelihood.num_params, settings.sizes[2]
+    return eqx.nn.MLP(in_size, out_size, width, 1, ACTIVATIONS[settings.activation], key=key)

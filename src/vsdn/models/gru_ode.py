@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from vsdn.errors import SettingsError
 from vsdn.grids import Grid, at_rows
 from vsdn.likelihoods import Likelihood
-from vsdn.models.base import Evidence, masked_log_lik
-from vsdn.models.recurrent import AbstractRecurrent, make_decoder, make_likelihood
+from vsdn.models.base import Evidence, make_decoder, make_likelihood, masked_log_lik
+from vsdn.models.recurrent import AbstractRecurrent
 from vsdn.nets import AbstractFlow, AbstractFlowingMemory, Memory
 from vsdn.settings import ModelSettings
 
@@ -134,7 +134,7 @@ def make_gru_ode(data_size: int, clock_size: int, settings: ModelSettings, *, ke
         preparation=Preparation(data_size, prep, key=preparation_key),
         cell=eqx.nn.GRUCell(data_size * prep, hidden, key=cell_key),
         initial=0.1 * jr.normal(initial_key, (hidden,)),
-        decoder=make_decoder(likelihood, settings, key=decoder_key),
+        decoder=make_decoder(hidden, likelihood, settings, key=decoder_key),
         likelihood=likelihood,
         noise=settings.bayes_noise,
         weight=settings.bayes_weight,

@@ -5,9 +5,9 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries
-from vsdn.likelihoods import FAMILIES, Likelihood
-from vsdn.models.base import AbstractPathless
-from vsdn.nets import ACTIVATIONS, AbstractMemory
+from vsdn.likelihoods import Likelihood
+from vsdn.models.base import AbstractPathless, make_decoder, make_likelihood
+from vsdn.nets import AbstractMemory
 from vsdn.settings import ModelSettings
 
 
@@ -48,16 +48,5 @@ def make_recurrent(
 ) -> Recurrent:
     """A memory with a fresh decoder."""
     likelihood = make_likelihood(data_size, settings)
-    return Recurrent(memory=memory, decoder=make_decoder(likelihood, settings, key=decoder_key), likelihood=likelihood)
-
-
-def make_likelihood(data_size: int, settings: ModelSettings) -> Likelihood:
-    """The family that the settings name, for every variable."""
-    return Likelihood((FAMILIES[settings.likelihood](settings.scale_floor),) * data_size)
-
-
-def make_decoder(likelihood: Likelihood, settings: ModelSettings, *, key: PRNGKeyArray) -> eqx.nn.MLP:
-    """A network with one hidden layer from h to the likelihood's parameters, with fresh weights."""
-    hidden, _, width = settings.sizes
-    out_size = len(likelihood.families) * likelihood.num_params
-    return eqx.nn.MLP(hidden, out_size, width, 1, ACTIVATIONS[settings.activation], key=key)
+    decoder = make_decoder(settings.sizes[0], likelihood, settings, key=decoder_key)
+    return Recurrent(memory=memory, decoder=decoder, likelihood=likelihood)

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from vsdn import fused
 from vsdn.grids import Grid, Queries, at_rows
-from vsdn.likelihoods import FAMILIES, Likelihood
-from vsdn.models.base import AbstractModel, Evidence, masked_log_lik
+from vsdn.likelihoods import Likelihood
+from vsdn.models.base import AbstractModel, Evidence, make_likelihood, masked_log_lik
 from vsdn.nets import ACTIVATIONS, ODERNN, AbstractEncoder, Diffusion, Drift, Filter, Memory, Smoother, SplitMLP
 from vsdn.sde import Path, Steps, brownian, path_noise, path_seed, posterior_paths, prior_paths
 from vsdn.settings import ModelSettings
@@ -171,8 +171,7 @@ def _make(
 ) -> VSDN:
     memory_key, drift_key, diffusion_key, initial_key, decoder_key = jr.split(key, 5)
     (hidden, latent, width), activation = settings.sizes, settings.activation
-    family = FAMILIES[settings.likelihood](settings.scale_floor)
-    likelihood = Likelihood((family,) * data_size)
+    likelihood = make_likelihood(data_size, settings)
     return VSDN(
         memory=make_memory(data_size, clock_size, settings, key=memory_key),
         encoder=encoder,

@@ -1,0 +1,170 @@
+"""What the latent rivals share: a start z₀ that is inferred from what is known, and forecasts that know no more.
+
+Their posterior reads a series from its end, so each forecast needs a reading of its own: of the rows before it, and
+of none after. Rows that are foretold from the same prefix share its reading and its walk.
+"""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.stats import norm
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vsdn.grids import Grid, Queries, until
+from vsdn.models.base import AbstractModel
+from vsdn.nets import ACTIVATIONS, ODERNN, bounded_exp
+from vsdn.sde import Noise, brownian, path_noise, path_seed
+from vsdn.settings import ModelSettings
+
+AT_ONCE = 2**16  # numbers of a series' walks held at once: many short walks fill the processor, few long ones fit it
+
+
+class Start(NamedTuple):
+    """A law N(mean, diag scale²) of z₀; the prior is N(0, I)."""
+
+    mean: Float[Array, " latent"]
+    scale: Float[Array, " latent"]
+
+    def draw(self, noise: Noise) -> Float[Array, " latent"]:
+        """z₀ of one path, by the noise of the step before its first."""
+        return self.mean + self.scale * noise(jnp.asarray(-1))
+
+    def kl(self) -> Float[Array, ""]:
+        """KL(q ‖ N(0, I))."""
+        return jnp.sum(0.5 * (self.mean**2 + self.scale**2 - 1.0) - jnp.log(self.scale))
+
+    def log_ratio(self, z0: Float[Array, " latent"]) -> Float[Array, ""]:
+        """log q(z₀) − log p(z₀)."""
+        return jnp.sum(norm.logpdf(z0, self.mean, self.scale) - norm.logpdf(z0))
+
+
+class Reading(NamedTuple):
+    """What the backward memory makes of what is known."""
+
+    start: Start
+    context: Float[Array, "point hidden"]  # of everything known after each point
+
+
+class Recognition(eqx.Module):
+    """q(z₀): an ODE-RNN that runs from the last seen row back to the start, and a network of its end state."""
+
+    memory: ODERNN
+    head: eqx.nn.MLP
+    bound: float = eqx.field(static=True)  # on the logarithm of the scale, smoothly
+
+    def __init__(
+        self, data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray, bound: float = 6.0
+    ):
+        memory_key, head_key = jr.split(key)
+        (hidden, latent, width), activation = settings.sizes, settings.activation
+        self.memory = ODERNN(
+            data_size, clock_size, hidden, width, flow=settings.flow, activation=activation, key=memory_key
+        )
+        self.head = eqx.nn.MLP(hidden, 2 * latent, settings.init_width, 1, ACTIVATIONS[activation], key=head_key)
+        self.bound = bound
+
+    def __call__(self, grid: Grid, known: Int[Array, ""]) -> Reading:
+        """The reading of what was seen up to the point `known`, the last seen one; of nothing (−1), the prior."""
+        past = until(grid, known)
+        context = self.memory.backward(past, self.memory.initial)
+        end = self.memory.jump(context[0], past.values[0], past.mask[0])
+        mean, log_scale = jnp.split(self.head(end), 2)
+        scale = bounded_exp(log_scale, self.bound)
+        nothing = known < 0
+        return Reading(Start(jnp.where(nothing, 0.0, mean), jnp.where(nothing, 1.0, scale)), context)
+
+
+def last_row(grid: Grid) -> Int[Array, " point"]:
+    """The last point up to and with each one at which something was seen; −1 before the first."""
+    number = jnp.arange(grid.dt.shape[0])
+    return jax.lax.cummax(jnp.where(grid.mask.any(axis=1), number, -1))
+
+
+class AbstractLatent(AbstractModel):
+    """A model whose paths begin with a draw of z₀ and are decoded from their state alone."""
+
+    recognition: eqx.AbstractVar[Recognition]
+    decoder: eqx.AbstractVar[eqx.nn.MLP]
+
+    @abstractmethod
+    def walk(
+        self, grid: Grid, known: Int[Array, ""], *, num_samples: int, key: PRNGKeyArray
+    ) -> Float[Array, "sample point latent"]:
+        """Paths along the whole grid that know what was seen up to the point `known`, and nothing after it."""
+
+    @abstractmethod
+    def branch(
+        self,
+        z: Float[Array, " latent"],
+        clock: Float[Array, " clock"],
+        dt: Float[Array, ""],
+        dw: Float[Array, " latent"],
+    ) -> Float[Array, " latent"]:
+        """z after one step beyond what is known, driven by dw."""
+
+    def decode(self, states: Float[Array, "sample row latent"]) -> Float[Array, "sample row channel param"]:
+        """The likelihood's parameters D(z)."""
+        flat = jax.vmap(jax.vmap(self.decoder))(states)
+        return flat.reshape(*flat.shape[:-1], len(self.likelihood.families), -1)
+
+    def predict(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel param"]:
+        known = jnp.where(grid.rows > 0, last_row(grid)[grid.rows - 1], -1)
+        return self.decode(self._reach(grid, known, grid.rows, num_samples=num_samples, key=key))
+
+    def forecast(
+        self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray
+    ) -> Float[Array, "sample query channel param"]:
+        known = jnp.where(queries.length > 0, last_row(grid)[queries.point], -1)
+        states = self._reach(grid, known, queries.point, num_samples=num_samples, key=key)
+        return self.decode(self._branches(grid, queries, states, key))
+
+    def _reach(
+        self,
+        grid: Grid,
+        known: Int[Array, " query"],
+        point: Int[Array, " query"],
+        *,
+        num_samples: int,
+        key: PRNGKeyArray,
+    ) -> Float[Array, "sample query latent"]:
+        """The states at each query's point on paths that know what was seen up to its `known`; not differentiable.
+
+        Each prefix is read and walked once, a block of prefixes in one vectorised call.
+        """
+        prefixes, prefix = jnp.unique(known, size=len(known), fill_value=-1, return_inverse=True)
+        walk = lambda known: self.walk(grid, known, num_samples=num_samples, key=key)
+        shape = jax.eval_shape(walk, known[0])
+        numbers = shape.size + shape.shape[1] * self.recognition.memory.initial.size  # states and contexts of a walk
+        size = min(len(known), max(1, AT_ONCE // numbers))
+
+        def walk_block(number: Array, states: Float[Array, "query sample latent"]) -> Array:
+            walks = jax.vmap(walk)(jax.lax.dynamic_slice_in_dim(padded, number * size, size))
+            place = prefix - number * size
+            mine = (place >= 0) & (place < size)
+            return jnp.where(mine[:, None, None], walks[jnp.clip(place, 0, size - 1), :, point], states)
+
+        padded = jnp.concatenate([prefixes, jnp.full(size, -1, prefixes.dtype)])
+        states = jnp.zeros((len(known), num_samples, shape.shape[-1]), shape.dtype)
+        num_blocks = jnp.max(prefix) // size + 1
+        return jax.lax.fori_loop(0, num_blocks, walk_block, states).swapaxes(0, 1)
+
+    def _branches(
+        self, grid: Grid, queries: Queries, states: Float[Array, "sample query latent"], key: PRNGKeyArray
+    ) -> Float[Array, "sample query latent"]:
+        """The state at each query, a side branch from the point before it on every path."""
+        seed = path_seed(key)
+
+        def branches(path: Array, states: Float[Array, "query latent"]) -> Float[Array, "query latent"]:
+            noise, bridge_key = path_noise(seed, path, states[0]), jr.fold_in(key, path)
+
+            def one(z, point, length):
+                dw = brownian(length, point, queries.max_step, noise, bridge_key)
+                return self.branch(z, grid.clock[point], length, dw)
+
+            return jax.vmap(one)(states, queries.point, queries.length)
+
+        return jax.vmap(branches)(jnp.arange(states.shape[0]), states)
