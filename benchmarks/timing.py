@@ -34,7 +34,11 @@ class Timing(NamedTuple):
 
 def peak() -> float:
     """This process' peak of memory so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    try:  # getrusage would count what the process that started this one had
+        lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+        return next(float(line.split()[1]) / 1e3 for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
 def serve(make: Callable[[], Callable[[], float]], warm: Callable[[], object] = lambda: None) -> None:
@@ -62,7 +66,6 @@ class Worker:
     """A program in a process of its own, that runs when it is its turn."""
 
     def __init__(self, command: list[str], cores: int | None = None):
-        pin = (lambda: os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))) if cores else None
         self.process = subprocess.Popen(
             [sys.executable, *command],
             stdin=subprocess.PIPE,
@@ -70,8 +73,9 @@ class Worker:
             stderr=subprocess.DEVNULL,
             text=True,
             env=os.environ | ENVIRONMENT,
-            preexec_fn=pin,
         )
+        if cores is not None:  # long before its libraries count the cores
+            os.sched_setaffinity(self.process.pid, sorted(os.sched_getaffinity(0))[:cores])
         self.first = self._hear()
 
     def turn(self) -> tuple[float, float]:

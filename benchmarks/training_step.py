@@ -40,8 +40,8 @@ noise are shared and all gradients compared before anything is timed.
 {times}
 
 Temporary memory of vsdn's compiled step in MB, and what one more grid step adds, in sizes of the states
-(batch × paths × latent floats). What each further path adds is its states; the rest is a series' own,
-however many its paths: memory, contexts and diffusion, and their cotangents.
+(batch × paths × latent floats). What each further path adds (from 10 to 20 paths) is its states; the rest is a
+series' own, however many its paths: memory, contexts and diffusion, and their cotangents.
 
 | model | {heading} |
 |---|{rule}
@@ -73,7 +73,7 @@ class Memory(NamedTuple):
     num_steps: list[int]
     num_bytes: list[int]
     states: float  # its slope, in sizes of the states of all paths at one step
-    path: float  # how much of that slope another path adds, in sizes of its own state
+    path: float  # how much another path adds where there are many, in sizes of its own state
 
 
 def make_case(model: str, max_step: float, batch_size: int, **given: Any) -> Case:
@@ -165,13 +165,13 @@ def measure_memory(model: str, batch_size: int) -> Memory:
     """Temporary bytes of the compiled step at several step lengths, and their slope."""
     num_paths = make_case(model, MEMORY_STEPS[0], batch_size).noise_shape[1]
     slopes: list[float] = []
-    for count in (2 * num_paths, num_paths):
+    for count in (4 * num_paths, 2 * num_paths, num_paths):
         cases = [make_case(model, max_step, batch_size, num_paths=count) for max_step in MEMORY_STEPS]
         num_bytes = [compile_step(case).memory_analysis().temp_size_in_bytes for case in cases]
         num_steps = [case.noise_shape[2] for case in cases]
         slopes.append(float(np.polyfit(num_steps, num_bytes, 1)[0]))
     state = 4.0 * batch_size * num_paths * cases[0].noise_shape[3]
-    return Memory(num_steps, num_bytes, slopes[1] / state, (slopes[0] - slopes[1]) / state)
+    return Memory(num_steps, num_bytes, slopes[2] / state, (slopes[0] - slopes[1]) / (2 * state))
 
 
 def memory_row(model: str, memory: Memory) -> str:
@@ -227,7 +227,9 @@ def main() -> None:
     arguments = parse_arguments()
     if arguments.serve:
         choice = (arguments.model, arguments.max_step, arguments.batch_size)
-        timing.serve(lambda: make_program(arguments.serve, *choice))
+        tiny = (arguments.model, arguments.max_step, 2)
+        make = lambda choice: make_program(arguments.serve, *choice)
+        timing.serve(lambda: make(choice), warm=lambda: make(tiny)())
         return
     models = [arguments.model] if arguments.model else ["vsdn-f", "vsdn-s"]
     text = report(models, arguments.max_step, arguments.batch_size, arguments.repeats)
