@@ -21,13 +21,14 @@ import use
 
 PACKAGES = ("jax", "torch", "torchsde", "diffrax", "numpy")
 MARK = "<!-- {} -->"
+HEADINGS = {f"sde-step-{sde_step.NAMES[0]}": f"{sde_step.HEADING}\n"}  # of sections that belong together
 
 
 def sections(pictures: Path) -> dict[str, Callable[[], str]]:
     """What there is, in the order of the report."""
     return {
         "training-step": lambda: training_step.report(["vsdn-f", "vsdn-s"], 0.25, 250, 20),
-        "sde-step": lambda: sde_step.report(out=pictures),
+        **{f"sde-step-{name}": lambda name=name: sde_step.report(name, out=pictures) for name in sde_step.NAMES},
         "epochs": epochs.report,
         "use": use.report,
         "growth": lambda: growth.report(pictures),
@@ -41,8 +42,11 @@ def read_parts(path: Path) -> dict[str, str]:
     """The sections of a report that was written before."""
     if not path.exists():
         return {}
-    parts = path.read_text("utf-8").split("<!-- ")[1:]
-    return {name: text for name, _, text in (part.partition(" -->\n") for part in parts)}
+    text = path.read_text("utf-8")
+    for heading in HEADINGS.values():
+        text = text.replace(heading, "")
+    parts = (part.partition(" -->\n") for part in text.split("<!-- ")[1:])
+    return {name: text.removesuffix("\n") for name, _, text in parts}
 
 
 def main() -> None:
@@ -59,7 +63,7 @@ def main() -> None:
         minutes = (time.monotonic() - began) / 60
         parts[name] = f"{text}\n*{timing.machine(PACKAGES, loads)} {minutes:.0f} minutes.*\n"
         print(parts[name], flush=True)
-        body = [f"{MARK.format(name)}\n{parts[name]}" for name in known if name in parts]
+        body = [f"{HEADINGS.get(name, '')}{MARK.format(name)}\n{parts[name]}" for name in known if name in parts]
         options.out.write_text(
             "\n".join(["# Benchmarks\nMade by `make bench`.\n", *body]), "utf-8"
         )  # what was measured is kept

@@ -19,25 +19,20 @@ def _save(figure: Figure, path: Path, about: str) -> str:
     return f"![{about}]({path.parent.name}/{path.name})"
 
 
-def bars(panels: dict[str, dict[str, float]], path: Path, about: str) -> str:
-    """Times of programs, a panel a size, on a logarithmic axis; vsdn stands out."""
-    heights = [len(panel) for panel in panels.values()]
-    figure, axes = plt.subplots(
-        len(panels), 1, figsize=(7, 0.24 * sum(heights) + len(panels)), squeeze=False, height_ratios=heights
-    )
-    for axis, (title, panel) in zip(axes[:, 0], panels.items(), strict=True):
-        names = sorted(panel, key=lambda name: -panel[name])
-        colours = [OURS if name.startswith("vsdn") else THEIRS for name in names]
-        drawn = axis.barh(names, [panel[name] for name in names], color=colours)
-        axis.bar_label(drawn, fmt="%.3g", padding=3, fontsize=7)
-        axis.set(xscale="log", title=title)
-        axis.title.set_fontsize(9)
-        axis.tick_params(labelsize=7)
-        axis.margins(x=0.15)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[-1, 0].set_xlabel(about, fontsize=8)
-    figure.tight_layout()
-    return _save(figure, path, about)
+def bars(title: str, amounts: dict[str, float], path: Path, about: str) -> str:
+    """Amounts of programs on a logarithmic axis, the least below; vsdn stands out."""
+    names = sorted(amounts, key=lambda name: amounts[name])
+    figure, axis = plt.subplots(figsize=(7, 0.25 * len(names) + 0.8))
+    colours = [OURS if name.startswith("vsdn") else THEIRS for name in names]
+    drawn = axis.barh(names, [amounts[name] for name in names], color=colours)
+    axis.bar_label(drawn, fmt="%.3g", padding=3, fontsize=7)
+    axis.set(xscale="log", xlabel=about)
+    axis.set_title(title, fontsize=9)
+    axis.xaxis.label.set_fontsize(8)
+    axis.tick_params(labelsize=7)
+    axis.margins(x=0.15)
+    axis.spines[["top", "right"]].set_visible(False)
+    return _save(figure, path, f"{title}: {about}")
 
 
 def growth(panels: dict[str, dict[str, tuple[list[float], list[float]]]], path: Path, about: str) -> str:

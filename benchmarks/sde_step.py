@@ -167,38 +167,30 @@ def limits_of(size: Size, timings: dict[str, timing.Timing]) -> list[str]:
     ]
 
 
-def report(
-    names: Iterable[str] = NAMES,
-    wanted: Iterable[str] | None = None,
-    repeats: int | None = None,
-    out: Path | None = None,
-) -> str:
-    """Everything measured, as Markdown; a picture goes into the folder `out`."""
+HEADING = """## One training step of a latent SDE with path KL
+Forward and gradient, float32, ms; every program does the same work on the same steps (`peers/problem.py`),
+and all find the same mean loss within a tenth, for their noise differs. Each has a process of its own;
+ratios are medians over rounds: above 1, vsdn is faster. Peak: what a program adds to its process' memory.
+"""
+
+
+def report(name: str, wanted: Iterable[str] | None = None, repeats: int | None = None, out: Path | None = None) -> str:
+    """What was measured of one size, as Markdown; a picture goes into the folder `out`."""
+    size, timings = make_case(name)[0], run(name, wanted, repeats)
+    programs = {title: each for title, each in timings.items() if title not in LIMITS}
     text = [
-        "## One training step of a latent SDE with path KL",
-        "Forward and gradient, float32, ms; every program does the same work on the same steps (`peers/problem.py`),",
-        "and all find the same mean loss within a tenth, for their noise differs. Each has a process of its own;",
-        "ratios are medians over rounds: above 1, vsdn is faster. Peak: what a program adds to its process' memory.",
+        f"### {TITLES[name]}: {size.series} series × {size.paths} paths × {size.steps} steps, "
+        f"latent {size.latent}, hidden {size.hidden}, width {size.width}",
+        timing.HEAD.format("program"),
+        *timing.time_rows(programs),
+        "",
+        *limits_of(size, timings),
     ]
-    bars = {}
-    for name in names:
-        size, timings = make_case(name)[0], run(name, wanted, repeats)
-        programs = {title: each for title, each in timings.items() if title not in LIMITS}
-        bars[TITLES[name]] = {title: each.median for title, each in programs.items()}
-        text += [
-            "",
-            f"### {TITLES[name]}: {size.series} series × {size.paths} paths × {size.steps} steps, "
-            f"latent {size.latent}, hidden {size.hidden}, width {size.width}",
-            timing.HEAD.format("program"),
-            *timing.time_rows(programs),
-            "",
-            *limits_of(size, timings),
-        ]
-        if LEFT_OUT.get(name) and wanted is None:
-            text.append(f"- Left out, for they take too long here: {', '.join(LEFT_OUT[name])}.")
-        print("\n".join(text[-len(timings) - 12 :]), flush=True)
+    if LEFT_OUT.get(name) and wanted is None:
+        text.append(f"- Left out, for they take too long here: {', '.join(LEFT_OUT[name])}.")
     if out is not None:
-        text += ["", pictures.bars(bars, out / "sde_step.svg", "one training step, ms")]
+        medians = {title: each.median for title, each in programs.items()}
+        text += ["", pictures.bars(TITLES[name], medians, out / f"sde_step_{name}.svg", "one training step, ms")]
     return "\n".join(text) + "\n"
 
 
@@ -213,7 +205,9 @@ def main() -> None:
     if options.serve:
         serve(options.size, options.serve)
     else:
-        print(report([options.size] if options.size else NAMES, options.only, options.repeats))
+        print(HEADING)
+        for name in [options.size] if options.size else NAMES:
+            print(report(name, options.only, options.repeats), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import diffrax  # pyright: ignore[reportMissingImports]
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
 from peers.problem import Problem, Size
 
@@ -62,14 +63,14 @@ def make(size: Size, problem: Problem, *, tree: bool = False) -> Callable[[int],
         ends, kl = solution.ys  # pyright: ignore[reportGeneralTypeIssues]
         return ends[0], kl[0]
 
-    def loss(learned, key):
+    def loss(learned, seed):
         first_state, first_context, first_bias, out, out_bias, raw_rate, x0, posterior, prior, log_diffusion = learned
         embed = lambda context: context @ first_context.T + first_bias
         weights = (first_state, out, out_bias, jax.nn.softplus(raw_rate))
-        keys = jr.split(key, (size.series, size.paths))
+        keys = jr.split(jr.key(seed), (size.series, size.paths))
         one = lambda x0, q, p, d, dt, keys: jax.vmap(lambda key: path(weights, x0, q, p, d, dt, key))(keys)
         ends, kl = jax.vmap(one)(x0, embed(posterior), embed(prior), jnp.exp(log_diffusion), dt, keys)
         return jnp.mean(kl) + jnp.mean((ends - 1) ** 2)
 
-    step = jax.jit(jax.value_and_grad(loss)).lower(learned, jr.key(0)).compile()
-    return lambda seed: jax.block_until_ready(step(learned, jr.key(seed)))
+    step = jax.jit(jax.value_and_grad(loss))
+    return lambda seed: jax.block_until_ready(step(learned, np.uint32(seed)))

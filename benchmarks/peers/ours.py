@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
 from peers.problem import Problem, Size
 from vsdn import fused
@@ -42,16 +43,16 @@ def make(size: Size, problem: Problem, *, kernel: bool = True) -> Callable[[int]
     dt, grids = jnp.asarray(problem.dt), end_of(size)
     params, static = eqx.partition(drift, eqx.is_inexact_array)
 
-    def loss(learned, key):
+    def loss(learned, seed):
         params, (posterior, prior, log_diffusion, x0) = learned
         drift = eqx.combine(params, static)
-        steps, keys = Steps(dt, prior, posterior, jnp.exp(log_diffusion)), jr.split(key, size.series)
+        steps, keys = Steps(dt, prior, posterior, jnp.exp(log_diffusion)), jr.split(jr.key(seed), size.series)
         starts = jnp.broadcast_to(x0[:, None], (size.series, size.paths, size.latent))
         return loss_of(fused.posterior_paths(drift, starts, steps, grids, keys=keys))
 
     os.environ["VSDN_KERNEL"] = "on" if kernel else "off"
     step = jax.jit(jax.value_and_grad(loss))
-    run = lambda seed: jax.block_until_ready(step((params, inputs), jr.key(seed)))
+    run = lambda seed: jax.block_until_ready(step((params, inputs), np.uint32(seed)))
     run(0)  # compiled as asked
     os.environ["VSDN_KERNEL"] = "on"
     return run

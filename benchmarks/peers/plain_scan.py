@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
 from peers.problem import Problem, Size
 
@@ -30,12 +31,12 @@ def make(size: Size, problem: Problem) -> Callable[[int], tuple]:
         noise = jr.normal(key, (size.steps, size.latent))
         return jax.lax.scan(step, (x0, jnp.zeros(())), (posterior, prior, log_diffusion, dt, noise))[0]
 
-    def loss(learned, key):
+    def loss(learned, seed):
         weights, (x0, *steps) = learned[:6], learned[6:]
-        keys = jr.split(key, (size.series, size.paths))
+        keys = jr.split(jr.key(seed), (size.series, size.paths))
         one = lambda x0, q, p, d, dt, keys: jax.vmap(lambda key: path(weights, x0, q, p, d, dt, key))(keys)
         ends, kl = jax.vmap(one)(x0, *steps, dt, keys)  # pyright: ignore[reportCallIssue]
         return jnp.mean(kl) + jnp.mean((ends - 1) ** 2)
 
-    step = jax.jit(jax.value_and_grad(loss)).lower(learned, jr.key(0)).compile()
-    return lambda seed: jax.block_until_ready(step(learned, jr.key(seed)))
+    step = jax.jit(jax.value_and_grad(loss))
+    return lambda seed: jax.block_until_ready(step(learned, np.uint32(seed)))

@@ -24,9 +24,10 @@ class Size:
 
     @property
     def flops(self) -> float:
-        """Of the products that no program can do without: 3 forward, 3 again and 6 more backward, by two a cell."""
-        cells = self.latent * self.width
-        return 2.0 * 12 * cells * self.series * self.paths * self.steps
+        """Of the products that no program can do without, two a cell: a path's state into the hidden layer and two out
+        of it, a series' two contexts into it, and for each of them two in the gradient."""
+        of_path, of_series = 3 * self.latent * self.width, 2 * self.hidden * self.width
+        return 2.0 * 3 * (self.paths * of_path + of_series) * self.series * self.steps
 
 
 SMALL = Size("small, 1,000 uniform steps", 250, 5, 1000, 15, 15, 25)

@@ -46,8 +46,10 @@ class Batches:
         return lists if rng is None else [lists[number] for number in rng.permutation(len(lists))]
 
     def load(self, series: np.ndarray) -> Batch:
-        """One of an epoch's lists as arrays, filled up to the batch size."""
+        """One of an epoch's lists as arrays, filled up to the batch size; like lengths side by side, for the kernel
+        leaves out steps in which none of its neighbours moves."""
         number = self.bucket[series[0]]
+        series = series[np.argsort(self.grids.num_points[series], kind="stable")]
         filled = np.concatenate([series, np.full(self.batch_size - len(series), series[0])])
         grid = self.grids.pad(filled, int(self.num_points[number]), int(self.num_rows[number]))
         weight = jnp.asarray(np.arange(self.batch_size) < len(series), grid.dt.dtype)

@@ -84,7 +84,9 @@ def posterior_paths(
     keys: Key[Array, " batch"],
     first_step: Number = 0,
 ) -> Path:
-    """`sde.posterior_paths` of every series of a batch, with the states at its rows alone."""
+    """`sde.posterior_paths` of every series of a batch, with the states at its rows alone. The lengths of its steps are
+    data: no gradient reaches them."""
+    steps = steps._replace(dt=jax.lax.stop_gradient(steps.dt))
     if is_used(drift):
         walks = _prepare(drift, x0, steps, grids.rows, keys, first_step)
         results: Any = _paths(Asked(drift.net.activation, prior_alone=False), *walks)
@@ -167,7 +169,7 @@ def _forward(asked: Asked, walks: Walks) -> tuple[Array, Path]:
 
 
 def _backward(asked: Asked, walks: Walks, states: Array, cotangents: Path) -> tuple[Array, Steps, Weights]:
-    learned = (walks.x0, *walks.steps, *walks.weights)
+    given, learned = (walks.x0, *walks.steps, *walks.weights), (walks.x0, *walks.steps[1:], *walks.weights)
     results = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), learned)
-    x0, *rest = _call("backward", asked, results, *learned, walks.rows, states, *cotangents)
-    return x0, Steps(*rest[:4]), Weights(*rest[4:])
+    x0, *rest = _call("backward", asked, results, *given, walks.rows, states, *cotangents)
+    return x0, Steps(jnp.zeros_like(walks.steps.dt), *rest[:3]), Weights(*rest[3:])

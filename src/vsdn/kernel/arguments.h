@@ -27,10 +27,10 @@ struct Outputs {
   T *at_rows, *kl, *log_ratio;
 };
 
-// Of all that `Inputs` holds. Those of weights are added to what is there.
+// Of all that `Inputs` holds but the steps' lengths. Those of weights are added to what is there.
 template <class T>
 struct Gradients {
-  T *x0, *dt, *prior, *posterior, *diffusion;
+  T *x0, *prior, *posterior, *diffusion;
   T *from_state, *from_context, *first_bias, *out, *bias, *rate;
 };
 

@@ -94,7 +94,11 @@ void run_all(ffi::ThreadPool& pool, int count, std::function<void(int)> work) {
 // Where part number `part` of `parts` nearly equal ones begins.
 int begin_of(int part, int parts, int total) { return static_cast<int>(int64_t(total) * part / parts); }
 
-int parts_of(int total, int largest) { return std::max(1, (total + largest - 1) / largest); }
+// How many parts of at most `largest` there are: an even number, so that two cores end together.
+int parts_of(int total, int largest) {
+  const int parts = (total + largest - 1) / largest;
+  return parts <= 1 ? 1 : (parts + 1) / 2 * 2;
+}
 
 template <class Work>
 ffi::Error guarded(Work work) {
@@ -155,7 +159,7 @@ ffi::Error backward(ffi::ThreadPool pool, int64_t activation, Argument<type> x0,
                     Argument<type> from_state, Argument<type> from_context, Argument<type> first_bias,
                     Argument<type> out, Argument<type> bias, Argument<type> rate, Argument<ffi::S32> rows,
                     Argument<type> states, Argument<type> g_at_rows, Argument<type> g_kl, Argument<type> g_log_ratio,
-                    Result<type> g_x0, Result<type> g_dt, Result<type> g_prior, Result<type> g_posterior,
+                    Result<type> g_x0, Result<type> g_prior, Result<type> g_posterior,
                     Result<type> g_diffusion, Result<type> g_from_state, Result<type> g_from_context,
                     Result<type> g_first_bias, Result<type> g_out, Result<type> g_bias, Result<type> g_rate) {
   using T = ffi::NativeType<type>;
@@ -172,7 +176,7 @@ ffi::Error backward(ffi::ThreadPool pool, int64_t activation, Argument<type> x0,
     std::vector<T> partial(tasks * starts.back());
     if (series > 0) run_all(pool, tasks, [&](int task) {
       T* own = partial.data() + task * starts.back();
-      const Gradients<T> grad{g_x0->typed_data(), g_dt->typed_data(), g_prior->typed_data(), g_posterior->typed_data(),
+      const Gradients<T> grad{g_x0->typed_data(), g_prior->typed_data(), g_posterior->typed_data(),
                               g_diffusion->typed_data(), own + starts[0], own + starts[1], own + starts[2],
                               own + starts[3], own + starts[4], own + starts[5]};
       for (int block = begin_of(task, tasks, blocks); block < begin_of(task + 1, tasks, blocks); ++block)
@@ -214,7 +218,7 @@ auto backward_binding() {
       .template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>()
       .template Arg<Argument<ffi::S32>>()  // rows, after the weights
       .template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>()  // states, cotangents
-      .template Ret<A>().template Ret<A>().template Ret<A>().template Ret<A>().template Ret<A>()  // x0 and the steps
+      .template Ret<A>().template Ret<A>().template Ret<A>().template Ret<A>()  // x0 and the steps but dt
       .template Ret<A>().template Ret<A>().template Ret<A>().template Ret<A>().template Ret<A>().template Ret<A>();
 }
 

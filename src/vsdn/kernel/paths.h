@@ -209,22 +209,19 @@ class Block {
     }
   }
 
-  // `move` in reverse for a series' paths: the cotangents of x, drift, apart, diffusion and dt. The noise need not be
+  // `move` in reverse for a series' paths: the cotangents of x, drift, apart and diffusion. The noise need not be
   // drawn again: it is what the states moved by beyond the drift.
   void unmove(int s, int n, const Outputs<const T>& cotangents, Adjoint& own, const Gradients<T>& grad) {
     const Moment<T>& at = moments[s];
-    const T half_rate = at.dt > 0 ? T(0.5) / at.dt : T(0);
     const T *g_kl = cotangents.kl + first_path, *g_log_ratio = cotangents.log_ratio + first_path;
-    vec<T> g_dt{};
     for (int c = 0; c < Lp; c += lanes) {
-      const vec<T> sigma = load(at.diffusion + c), inv = load(at.inverse + c), leak = load(rate + c);
+      const vec<T> inv = load(at.inverse + c), leak = load(rate + c);
       vec<T> g_sigma{}, g_bias{}, g_rate{};
       for (int p = s * paths, l = p * Lp + c; p < (s + 1) * paths; ++p, l += Lp) {
         const T g_ratio = g_log_ratio[p], g_cost = g_kl[p] + g_ratio;
         const vec<T> g = load(own.x + l), now = load(x + l), b = load(drift + l), u = load(apart + l) * inv;
         const vec<T> dw = (load(own.next + l) - now - b * at.dt) * inv;
         const vec<T> g_u = g_cost * at.dt * u + g_ratio * dw, g_b = g * at.dt;
-        g_dt += T(0.5) * g_cost * u * u + g * b + half_rate * dw * (g * sigma + g_ratio * u);
         g_sigma += g * dw - g_u * u * inv;
         g_bias += g_b;
         g_rate -= g_b * now;
@@ -238,7 +235,6 @@ class Block {
       add(own.rate + c, g_rate);
     }
     copy<T>(own.diffusion, grad.diffusion + step_of(s, n) * L, L);
-    grad.dt[step_of(s, n)] = sum<T>(g_dt);
   }
 
   // `find_drifts` and `read_moments` in reverse: the cotangents of weights and contexts, and of x once more.
@@ -289,7 +285,6 @@ class Block {
       std::memset(grad.prior + step_of(s, n) * width, 0, width * sizeof(T));
       std::memset(grad.posterior + step_of(s, n) * width, 0, width * sizeof(T));
       std::memset(grad.diffusion + step_of(s, n) * L, 0, L * sizeof(T));
-      grad.dt[step_of(s, n)] = 0;
     }
   }
 
