@@ -64,6 +64,13 @@ def test_the_linear_model_has_two_modes_a_variable():
     assert choose(linear.with_values({"latent_size": 3}), make_table(20)).model.latent_size == 3
 
 
+def test_memory_is_saved_by_the_models_that_can_and_by_no_other():
+    saving = lambda name: Settings().with_values({"model": name, "save_memory": True})
+    assert choose(saving("vsdn-f"), make_table(20)).objective.save_memory
+    with pytest.raises(SettingsError, match="save_memory is for vsdn-f and vsdn-s, not for linear"):
+        choose(saving("linear"), make_table(20))
+
+
 def test_models_that_read_backward_are_trained_on_beginnings():
     share = lambda **values: choose(Settings().with_values(values), make_table(20)).training.cut_share
     assert [share(model=name) for name in ("latent-ode", "latent-sde", "vsdn-s")] == [1.0, 1.0, 0.0]
