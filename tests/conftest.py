@@ -20,6 +20,7 @@ CHECKED = (
     "nets",
     "objectives",
     "online",
+    "particles",
     "sde",
     "training",
 )

@@ -1,9 +1,12 @@
 """Linear parts to put into a model, so that its likelihood has a closed form."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from examples import make_model
 from jaxtyping import Array
+from oracles import LinearGaussian
 
 RATES, READOUT = np.array([[-0.8, 0.3], [0.0, -0.4]]), np.array([[1.0, 0.2], [-0.3, 0.9]])
 NOISE = 0.5
@@ -28,3 +31,38 @@ class Readout(eqx.Module):
         floor = np.log(1e-3)
         raw = floor + np.log(np.expm1(np.log(NOISE) - floor))
         return jnp.stack([jnp.asarray(READOUT) @ z, jnp.full(2, raw)], axis=1).ravel()
+
+
+class ContextLinear(eqx.Module):
+    """H = A x + c, where c is the first entries of the context."""
+
+    def embed(self, context):
+        return 2.0 * context[:2]
+
+    def __call__(self, x, embedded):
+        return jnp.asarray(RATES) @ x + embedded
+
+
+class ContextReadout(eqx.Module):
+    """A readout that takes no heed of its context."""
+
+    def embed(self, context):
+        return context
+
+    def __call__(self, x, embedded):
+        return Readout()(x)
+
+
+def linear_vsdn(name):
+    """A VSDN that is linear and Gaussian given its memory, and its law on a grid."""
+    model = make_model(name, clock_size=0, latent_size=2)
+    model = eqx.tree_at(lambda m: (m.drift, m.decoder), model, (ContextLinear(), ContextReadout()))
+
+    def oracle(grid) -> LinearGaussian:
+        memory = model.memory.forward(grid)
+        steps = model.steps(grid, memory)
+        context = jax.vmap(model.drift.embed)(steps.prior)
+        parts = (steps.dt, RATES, context, steps.diffusion, model.initial(memory.pre[0]))
+        return LinearGaussian(*(np.asarray(part) for part in parts), READOUT, NOISE, np.asarray(grid.mask))
+
+    return model, oracle

@@ -110,13 +110,25 @@ class LinearGaussian(NamedTuple):
 
     def log_lik(self, y: np.ndarray) -> float:
         """The exact log-density of what was seen of y (point, channel)."""
-        mean, cov = self.states()
-        at, channel = np.nonzero(self.seen)
-        rows = self.readout[channel]
-        centre = np.einsum("ni,ni->n", rows, mean[at])
-        spread = np.einsum("ni,nimj,mj->nm", rows, cov[at][:, :, at], rows) + self.noise**2 * np.eye(len(at))
-        residual = y[at, channel] - centre
+        residual, spread, _ = self._seen(y, len(y))
         return float(-0.5 * (residual @ np.linalg.solve(spread, residual) + np.linalg.slogdet(2 * np.pi * spread)[1]))
+
+    def given(self, y: np.ndarray, num_points: int) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (point, latent) and covariance (point, latent, point, latent), given the rows at the first points."""
+        mean, cov = self.states()
+        residual, spread, shared = self._seen(y, num_points)
+        gain = np.linalg.solve(spread, shared.reshape(len(residual), -1)).T
+        shift = (gain @ residual).reshape(mean.shape)
+        return mean + shift, cov - (gain @ shared.reshape(len(residual), -1)).reshape(cov.shape)
+
+    def _seen(self, y: np.ndarray, num_points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """How far what was seen lies from its mean, its covariance, and its covariance with the states."""
+        mean, cov = self.states()
+        at, channel = np.nonzero(self.seen & (np.arange(len(self.seen)) < num_points)[:, None])
+        rows = self.readout[channel]
+        shared = np.einsum("ni,nipj->npj", rows, cov[at])
+        spread = np.einsum("nmj,mj->nm", shared[:, at], rows) + self.noise**2 * np.eye(len(at))
+        return y[at, channel] - np.einsum("ni,ni->n", rows, mean[at]), spread, shared
 
 
 class LinearSystem(NamedTuple):

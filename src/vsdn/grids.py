@@ -85,6 +85,27 @@ def until(grid: Grid, point: Int[Array, ""]) -> Grid:
     return grid._replace(dt=jnp.where(later, 0.0, grid.dt), mask=grid.mask & ~later[:, None])
 
 
+def last_row(grid: Grid) -> Int[Array, " point"]:
+    """The last point up to and with each one at which something was seen; −1 before the first."""
+    number = jnp.arange(grid.dt.shape[0])
+    return jax.lax.cummax(jnp.where(grid.mask.any(axis=1), number, -1))
+
+
+def within(grid: Grid, queries: Queries) -> Queries:
+    """The queries from the point at or before them, where later rows tell which points there are; the others as they
+    are. A forecast branches off as if nothing came later, which may be a point or two before."""
+    last, final = last_row(grid)[-1], grid.dt.shape[0] - 1
+
+    def hop(_, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        point, length = at
+        step = grid.dt[jnp.minimum(point + 1, final)]
+        over = (point < last) & (length >= step * (1 - 1e-6))
+        return jnp.where(over, point + 1, point), jnp.where(over, jnp.maximum(length - step, 0.0), length)
+
+    point, length = jax.lax.fori_loop(0, 4, hop, (queries.point, queries.length))
+    return queries._replace(point=point, length=length)
+
+
 @dataclass(frozen=True)
 class Marching:
     """What shapes a grid, in the user's units of time."""

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Complex, Float
+import jax.random as jr
+from jaxtyping import Array, Bool, Complex, Float, PRNGKeyArray
 
 
 class Belief(NamedTuple):
@@ -151,6 +152,63 @@ def filter_rows(
         return after, Filtered(before, after, log_lik)
 
     return jax.lax.scan(step, initial, (transitions, y, mask))[1]
+
+
+def look_back(known: Belief, transition: Transition, before: Belief, smoothed: Belief) -> Belief:
+    """What is known before a transition, once it is known what came of it (Rauch, Tung & Striebel 1965).
+
+    `before` is what was foretold of the state after it, `smoothed` what is known of that state now.
+    """
+    gain = smoother_gain(known, transition, before)
+    mean = known.mean + gain @ (smoothed.mean - before.mean)
+    return Belief(mean, known.cov + gain @ (smoothed.cov - before.cov) @ gain.T)
+
+
+def smoother_gain(known: Belief, transition: Transition, before: Belief) -> Float[Array, "latent latent"]:
+    """P Fᵀ P₊⁻¹; a state that nothing moves has no inverse, so that a trace is added."""
+    size = before.cov.shape[0]
+    trace = jnp.trace(before.cov) * 4 * jnp.finfo(before.cov.dtype).eps
+    solve = lambda right: jax.scipy.linalg.solve(before.cov + trace * jnp.eye(size), right, assume_a="pos")
+    return solve(transition.flow @ known.cov).T
+
+
+def smooth_rows(filtered: Filtered, transitions: Transition) -> Belief:
+    """What is known of the state at each row, given all of them; transition r leads to row r."""
+
+    def step(later: tuple, row: tuple[Filtered, Transition]) -> tuple[tuple, Belief]:
+        known, transition = row
+        smoothed, before, onward, any_later = later
+        back = look_back(known.after, onward, before, smoothed)
+        belief = jax.tree.map(lambda new, old: jnp.where(any_later, new, old), back, known.after)
+        return (belief, known.before, transition, jnp.ones((), bool)), belief
+
+    final = jax.tree.map(lambda part: part[-1], (filtered.after, filtered.before, transitions))
+    begin = (final[0], final[1], final[2], jnp.zeros((), bool))
+    return jax.lax.scan(step, begin, (filtered, transitions), reverse=True)[1]
+
+
+def draw_rows(filtered: Filtered, transitions: Transition, *, key: PRNGKeyArray) -> Float[Array, "row latent"]:
+    """A path through the state at each row, given all of them; transition r leads to row r."""
+
+    def step(later: tuple, row: tuple) -> tuple[tuple, Array]:
+        known, transition, row_key = row
+        x, before, onward, any_later = later
+        gain = jnp.where(any_later, smoother_gain(known.after, onward, before), 0.0)
+        mean = known.after.mean + gain @ (x - before.mean)
+        x = draw(Belief(mean, known.after.cov - gain @ before.cov @ gain.T), key=row_key)
+        return (x, known.before, transition, jnp.ones((), bool)), x
+
+    final = jax.tree.map(lambda part: part[-1], (filtered.before, transitions))
+    begin = (filtered.after.mean[-1], *final, jnp.zeros((), bool))
+    keys = jr.split(key, len(filtered.log_lik))
+    return jax.lax.scan(step, begin, (filtered, transitions, keys), reverse=True)[1]
+
+
+def draw(belief: Belief, *, key: PRNGKeyArray) -> Float[Array, " latent"]:
+    """A state; its covariance may be singular, and a rounding below that."""
+    values, vectors = jnp.linalg.eigh(0.5 * (belief.cov + belief.cov.T))
+    eps = jr.normal(key, belief.mean.shape, belief.mean.dtype)
+    return belief.mean + vectors @ (jnp.sqrt(jnp.maximum(values, 0.0)) * eps)
 
 
 def read(belief: Belief, readout: Readout) -> tuple[Float[Array, " channel"], Float[Array, " channel"]]:

@@ -37,6 +37,10 @@ class AbstractFamily(eqx.Module):
     def sample(self, params: Float[Array, "*any param"], *, key: PRNGKeyArray) -> Float[Array, "*any"]:
         """One draw of Y."""
 
+    @abstractmethod
+    def with_moments(self, mean: Float[Array, "*any"], variance: Float[Array, "*any"]) -> Float[Array, "*any param"]:
+        """The parameters of the member with this mean and variance, or the nearest there is."""
+
 
 class Gaussian(AbstractFamily):
     """N(mean, scale²); the scale has a smooth floor, in standard deviations of the variable."""
@@ -62,6 +66,10 @@ class Gaussian(AbstractFamily):
 
     def sample(self, params: Float[Array, "*any param"], *, key: PRNGKeyArray) -> Float[Array, "*any"]:
         return params[..., 0] + self.scale(params) * jr.normal(key, params.shape[:-1])
+
+    def with_moments(self, mean: Float[Array, "*any"], variance: Float[Array, "*any"]) -> Float[Array, "*any param"]:
+        over = jnp.maximum(0.5 * jnp.log(variance) - jnp.log(self.floor), 1e-6)
+        return jnp.stack([mean, jnp.log(self.floor) + over + jnp.log(-jnp.expm1(-over))], axis=-1)
 
 
 FAMILIES: dict[str, Callable[..., AbstractFamily]] = {"gaussian": Gaussian}
@@ -95,6 +103,14 @@ class Likelihood(eqx.Module):
     def sample(self, params: Float[Array, "*any channel param"], *, key: PRNGKeyArray) -> Float[Array, "*any channel"]:
         keys = {family: jr.fold_in(key, number) for number, family in enumerate(dict.fromkeys(self.families))}
         return self._by_family(lambda family, p: family.sample(p, key=keys[family]), params)
+
+    def with_moments(
+        self, mean: Float[Array, "*any channel"], variance: Float[Array, "*any channel"]
+    ) -> Float[Array, "*any channel param"]:
+        mean, variance = jnp.moveaxis(mean, -1, 0), jnp.moveaxis(variance, -1, 0)
+        parts = [family.with_moments(*each) for family, *each in zip(self.families, mean, variance, strict=True)]
+        widths = [[(0, 0)] * (part.ndim - 1) + [(0, self.num_params - part.shape[-1])] for part in parts]
+        return jnp.stack([jnp.pad(part, width) for part, width in zip(parts, widths, strict=True)], axis=-2)
 
     def _by_family(self, apply: Callable, params: Array, *arrays: Array) -> Array:
         """`apply` to the channels of each family at once, put back in the channels' order."""

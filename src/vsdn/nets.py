@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, at_rows
+from vsdn.grids import Grid, Queries, at_rows, last_row
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": jnp.tanh, "relu": jax.nn.relu, "silu": jax.nn.silu}
 
@@ -136,7 +136,25 @@ class Memory(NamedTuple):
 
 
 class AbstractMemory(eqx.Module):
-    """h: all that a model keeps of what it has seen."""
+    """h: all that a model keeps of what it has seen. Along a grid at once, or step by step with a state of its own."""
+
+    @abstractmethod
+    def begin(self) -> Any:
+        """The state before anything was seen."""
+
+    @abstractmethod
+    def move(self, state: Any, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> Any:
+        """The state after a step from where the clock shows this, with nothing seen."""
+
+    @abstractmethod
+    def absorb(
+        self, state: Any, y: Float[Array, " channel"], mask: Bool[Array, " channel"], clock: Float[Array, " clock"]
+    ) -> Any:
+        """The state after it took the seen entries of y."""
+
+    @abstractmethod
+    def hidden(self, state: Any) -> Float[Array, " hidden"]:
+        """h of a state."""
 
     @abstractmethod
     def before_rows(self, grid: Grid) -> Float[Array, "row hidden"]:
@@ -164,6 +182,26 @@ class AbstractFlowingMemory(AbstractMemory):
     ) -> Float[Array, " hidden"]:
         """h after an Euler step of its ODE."""
         return h + self.flow(h, clock) * dt
+
+    def begin(self) -> Float[Array, " hidden"]:
+        return self.initial
+
+    def move(
+        self, state: Float[Array, " hidden"], clock: Float[Array, " clock"], dt: Float[Array, ""]
+    ) -> Float[Array, " hidden"]:
+        return self.drift(state, clock, dt)
+
+    def absorb(
+        self,
+        state: Float[Array, " hidden"],
+        y: Float[Array, " channel"],
+        mask: Bool[Array, " channel"],
+        clock: Float[Array, " clock"],
+    ) -> Float[Array, " hidden"]:
+        return self.jump(state, y, mask)
+
+    def hidden(self, state: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
+        return state
 
     def forward(self, grid: Grid, start: Float[Array, " hidden"] | None = None) -> Memory:
         """The memory along the grid, of everything up to each point; it begins as `start`, or afresh."""
@@ -220,13 +258,17 @@ class ODERNN(AbstractFlowingMemory):
         taken = self.cell(jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)]), h)
         return jnp.where(mask.any(), taken, h)
 
-    def backward(self, grid: Grid, start: Float[Array, " hidden"]) -> Float[Array, "point hidden"]:
-        """g(τ_k⁺): the memory of everything after each point, run back in time from `start` beyond the last."""
+    def backward(
+        self, grid: Grid, start: Float[Array, " hidden"], *, next_row_only: bool = False
+    ) -> Float[Array, "point hidden"]:
+        """g(τ_k⁺): the memory of everything after each point, run back in time from `start` beyond the last; or of the
+        next row alone, as if the series ended there."""
 
         @jax.checkpoint
         def step(g, at):
             dt, clock, y, mask = at
-            return self.drift(self.jump(g, y, mask), clock, dt), g
+            later = jnp.where(mask.any(), self.initial, g) if next_row_only else g
+            return self.drift(self.jump(later, y, mask), clock, dt), g
 
         inputs = (grid.dt, grid.clock, grid.values, grid.mask)
         return jax.lax.scan(step, start, inputs, reverse=True)[1]
@@ -238,6 +280,10 @@ class AbstractEncoder(eqx.Module):
     @abstractmethod
     def __call__(self, grid: Grid, memory: Memory, after: Any) -> Float[Array, "step hidden"]:
         """The posterior's context, one a step, for a grid beyond which lies what `after` knows."""
+
+    @abstractmethod
+    def guide(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
+        """The same of a posterior that knows no more than the next row; after the last row it is the prior's."""
 
     @abstractmethod
     def beyond(self) -> Any:
@@ -255,6 +301,9 @@ class Filter(AbstractEncoder):
         arrives = grid.mask[1:].any(axis=1, keepdims=True)
         return jnp.where(arrives, memory.pre[1:] + memory.post[1:], memory.post[:-1])
 
+    def guide(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
+        return self(grid, memory, ())
+
     def beyond(self) -> tuple[()]:
         return ()
 
@@ -269,6 +318,11 @@ class Smoother(AbstractEncoder):
 
     def __call__(self, grid: Grid, memory: Memory, after: Float[Array, " hidden"]) -> Float[Array, "step hidden"]:
         return memory.post[:-1] + self.backward.backward(grid, after)[:-1]
+
+    def guide(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
+        context = self.backward.backward(grid, self.backward.initial, next_row_only=True)
+        before_last = jnp.arange(grid.dt.shape[0] - 1) < last_row(grid)[-1]
+        return memory.post[:-1] + jnp.where(before_last[:, None], context[:-1], 0.0)
 
     def beyond(self) -> Float[Array, " hidden"]:
         return self.backward.initial

@@ -174,3 +174,17 @@ def bridge(t: Float[Array, ""], end: Float[Array, " latent"], key: PRNGKeyArray)
     share = jnp.clip((t - left) / width, 0.0, 1.0)
     eps = jr.normal(jr.fold_in(key, node), end.shape)
     return at_left + share * (at_right - at_left) + jnp.sqrt(width * share * (1 - share)) * eps
+
+
+def bridge_step(
+    ends: tuple[Float[Array, " latent"], Float[Array, " latent"]],
+    dt: Float[Array, ""],
+    length: Float[Array, ""],
+    diffusion: Float[Array, " latent"],
+    key: PRNGKeyArray,
+) -> Float[Array, " latent"]:
+    """A state inside an Euler step of which both ends are known, `length` after the first: its drift does not matter,
+    for it is the same along the step. The same time always gets the same value."""
+    left, right = ends
+    share = length / jnp.where(dt > 0, dt, 1.0)
+    return left + share * (right - left) + diffusion * jnp.sqrt(dt) * bridge(share, jnp.zeros_like(left), key)

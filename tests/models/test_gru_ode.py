@@ -21,12 +21,12 @@ cells = pytest.mark.parametrize("num_gates", NUM_GATES.values(), ids=NUM_GATES)
 @pytest.mark.parametrize("noise", [0.01, 0.7])
 def test_the_kl_of_a_jump_is_the_integral_of_its_densities(noise, key):
     model, grid, weight = make_model("gru-ode", bayes_noise=noise, bayes_weight=0.3), make_grid(make_table()), 0.3
-    memory, values = model.forward(grid), np.asarray(grid.values)
+    memory, values = model.memory.forward(grid), np.asarray(grid.values)
     kl = np.zeros(grid.mask.shape)
     for point, channel in np.argwhere(np.asarray(grid.mask)):
         pre, post = (
             (float(moments.mean[channel]), float(moments.variance[channel]))
-            for moments in (model.foretell(h[point]) for h in memory)
+            for moments in (model.memory.foretell(h[point]) for h in memory)
         )
         kl[point, channel] = bayes_kl(pre, values[point, channel], noise, post)
     np.testing.assert_allclose(model.jump_kl(grid, memory), kl[np.asarray(grid.rows)], rtol=1e-8)
@@ -70,9 +70,9 @@ def test_the_flow_keeps_the_memory_within_one(num_gates, key):
 
 def test_a_variable_that_was_not_seen_has_no_say_in_a_jump(key):
     model = make_model("gru-ode")
-    other = eqx.tree_at(lambda m: m.preparation.weight, model, model.preparation.weight.at[1].add(1.0))
+    other = eqx.tree_at(lambda m: m.memory.preparation.weight, model, model.memory.preparation.weight.at[1].add(1.0))
     h, y = jr.normal(key, (SIZES["hidden_size"],)), jnp.ones(2)
-    jumps = lambda mask: [np.asarray(m.jump(h, y, jnp.array(mask))) for m in (model, other)]
+    jumps = lambda mask: [np.asarray(m.memory.jump(h, y, jnp.array(mask))) for m in (model, other)]
     np.testing.assert_array_equal(*jumps([True, False]))
     np.testing.assert_array_equal(jumps([False, False]), [h, h])
     assert not np.allclose(*jumps([False, True]))
@@ -80,7 +80,7 @@ def test_a_variable_that_was_not_seen_has_no_say_in_a_jump(key):
 
 @pytest.mark.parametrize("name", NUM_GATES)
 def test_both_cells_can_be_asked_for(name):
-    gates = make_model("gru-ode", gru_ode_cell=name).flow.gates
+    gates = make_model("gru-ode", gru_ode_cell=name).memory.flow.gates
     assert gates.out_features == NUM_GATES[name] * SIZES["hidden_size"]
 
 

@@ -2,14 +2,13 @@
 
 import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 from examples import make_grid, make_model, make_scaler, make_table
-from oracles import LinearGaussian
+from linear import linear_vsdn
 from scipy.special import logsumexp
 from truths import assert_bounds_climb
 
@@ -18,54 +17,14 @@ from vsdn.models.base import Evidence
 from vsdn.objectives import iwae, mixed, vae
 
 pytestmark = pytest.mark.usefixtures("x64")
-RATES, READOUT = np.array([[-0.8, 0.3], [0.0, -0.4]]), np.array([[1.0, 0.2], [-0.3, 0.9]])
-NOISE = 0.5
-
-
-class Linear(eqx.Module):
-    """H = A x + c, where c is the first entries of the context."""
-
-    def embed(self, context):
-        return 2.0 * context[:2]
-
-    def __call__(self, x, embedded):
-        return jnp.asarray(RATES) @ x + embedded
-
-
-class Readout(eqx.Module):
-    """Mean C x, scale σ."""
-
-    def embed(self, context):
-        return context
-
-    def __call__(self, x, embedded):
-        floor = np.log(1e-3)
-        raw = floor + np.log(np.expm1(np.log(NOISE) - floor))
-        return jnp.stack([jnp.asarray(READOUT) @ x, jnp.full(2, raw)], axis=1).ravel()
-
-
-def linear_vsdn(name):
-    """A VSDN that is linear and Gaussian given its memory, and the exact likelihood of a grid."""
-    model = make_model(name, clock_size=0, latent_size=2)
-    model = eqx.tree_at(lambda m: (m.drift, m.decoder), model, (Linear(), Readout()))
-
-    def exact(grid):
-        memory = model.memory.forward(grid)
-        steps = model.steps(grid, memory)
-        context = jax.vmap(model.drift.embed)(steps.prior)
-        parts = (steps.dt, RATES, context, steps.diffusion, model.initial(memory.pre[0]))
-        oracle = LinearGaussian(*(np.asarray(part) for part in parts), READOUT, NOISE, np.asarray(grid.mask))
-        return oracle.log_lik(np.asarray(grid.values))
-
-    return model, exact
 
 
 @pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
 def test_bounds_climb_to_the_exact_likelihood(name, key):
-    model, exact = linear_vsdn(name)
+    model, oracle = linear_vsdn(name)
     grid = make_grid(make_table(max_rows=7), 1, Marching(0.3))
     evidence = jax.jit(lambda key: model.evidence(grid, num_samples=2**15, key=key))(key)
-    assert_bounds_climb(evidence, exact(grid))
+    assert_bounds_climb(evidence, oracle(grid).log_lik(np.asarray(grid.values)))
 
 
 @pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])

@@ -1,12 +1,12 @@
 """What every model offers: evidence to train on, forecasts to use."""
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries
 from vsdn.likelihoods import FAMILIES, Likelihood
@@ -20,6 +20,14 @@ class Evidence(NamedTuple):
     log_lik: Float[Array, " sample"]  # Σ log Φ over what was seen
     kl: Float[Array, " sample"]  # ½∫|u|² dt; 0 without a latent path
     log_ratio: Float[Array, " sample"]  # log dQ/dP of the path; 0 without one
+
+
+class Answer(NamedTuple):
+    """What a model says at some times, as a mixture; one component a path, which is the same path at every time."""
+
+    params: Float[Array, "sample query channel param"]
+    states: Float[Array, "sample query latent"] | None = None  # where the paths are, if there are any
+    size: Float[Array, " query"] | None = None  # the effective number of particles, if they were weighed
 
 
 class AbstractModel(eqx.Module):
@@ -41,6 +49,14 @@ class AbstractModel(eqx.Module):
     ) -> Float[Array, "sample query channel param"]:
         """The mixture that foretells each query from what was seen before it: its parameters, one component a path."""
 
+    @abstractmethod
+    def filter(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+        """What would be measured at each row if one measured again, given that row and those before it."""
+
+    @abstractmethod
+    def interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+        """What would be measured at each query, given every row before and after it, and at it."""
+
     # The same for a batch, one key a series: for models that can do many series sooner than one by one.
 
     def batch_evidence(self, grids: Grid, *, num_samples: int, keys: Key[Array, " batch"]) -> Evidence:
@@ -58,13 +74,40 @@ class AbstractModel(eqx.Module):
         return jax.vmap(one)(grids, queries, keys)
 
 
-class AbstractPathless(AbstractModel):
-    """A model without latent paths: its mixture has one component, and nothing is charged."""
+class AbstractOnline(AbstractModel):
+    """A model that can go along with the data: a small state, and the same cost at every step and at every row.
 
-    def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
-        params = self.predict(grid, num_samples=num_samples, key=key)[0]
-        log_lik = masked_log_lik(self.likelihood, params, grid)[None]
-        return Evidence(log_lik, jnp.zeros_like(log_lik), jnp.zeros_like(log_lik))
+    Along the points of a grid its answers are those of the whole grid at once.
+    """
+
+    @abstractmethod
+    def begin(self, *, num_samples: int, key: PRNGKeyArray) -> Any:
+        """The state before anything was seen."""
+
+    @abstractmethod
+    def advance(self, state: Any, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> Any:
+        """The state after a step from where the clock shows this, with nothing seen."""
+
+    def branch(
+        self, state: Any, clock: Float[Array, " clock"], dt: Float[Array, ""], max_step: Float[Array, ""]
+    ) -> Any:
+        """The state at a query, so long after the last point; steps are of `max_step` there."""
+        return self.advance(state, clock, dt)
+
+    @abstractmethod
+    def take(
+        self, state: Any, y: Float[Array, " channel"], mask: Bool[Array, " channel"], clock: Float[Array, " clock"]
+    ) -> Any:
+        """The state after it took the seen entries of y."""
+
+    @abstractmethod
+    def look(self, state: Any, clock: Float[Array, " clock"]) -> Float[Array, "sample channel param"]:
+        """The mixture that foretells what is seen now: its parameters, one component a path."""
+
+
+def either(which: Bool[Array, ""], new: Any, old: Any) -> Any:
+    """One of two states."""
+    return jax.tree.map(lambda new, old: jnp.where(which, new, old), new, old)
 
 
 def masked_log_lik(likelihood: Likelihood, params: Float[Array, "row channel param"], grid: Grid) -> Float[Array, ""]:

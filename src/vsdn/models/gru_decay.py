@@ -1,15 +1,25 @@
 """GRU with exponential decay (GRU-D, Che et al. 2018): a step a row, in exact time, on no grid."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries, last_seen
 from vsdn.models.recurrent import Recurrent, make_recurrent
 from vsdn.nets import AbstractMemory
 from vsdn.settings import ModelSettings
+
+
+class Fading(NamedTuple):
+    """h just after the last row, and of each variable its last value and how long ago that was."""
+
+    h: Float[Array, " hidden"]
+    last: Float[Array, " channel"]
+    gap: Float[Array, " channel"]
 
 
 class FadingMemory(AbstractMemory):
@@ -36,9 +46,29 @@ class FadingMemory(AbstractMemory):
         """γ_h∘h, γ_h = exp(−max(0, W gap + b)), each variable having been unseen for its gap."""
         return jnp.exp(-jax.nn.relu(self.hidden_rate(gap))) * h
 
-    def fill(self, last: Float[Array, "row channel"], gap: Float[Array, "row channel"]) -> Float[Array, "row channel"]:
+    def fill(
+        self, last: Float[Array, "*row channel"], gap: Float[Array, "*row channel"]
+    ) -> Float[Array, "*row channel"]:
         """γ_y∘last, γ_y = exp(−max(0, w∘gap + b)): what stands for a value not seen, whose mean is 0 in our units."""
         return jnp.exp(-jax.nn.relu(self.value_rate * gap + self.value_bias)) * last
+
+    def begin(self) -> Fading:
+        zero = jnp.zeros_like(self.value_rate)
+        return Fading(self.initial, zero, zero)
+
+    def move(self, state: Fading, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> Fading:
+        return state._replace(gap=state.gap + dt)
+
+    def absorb(
+        self, state: Fading, y: Float[Array, " channel"], mask: Bool[Array, " channel"], clock: Float[Array, " clock"]
+    ) -> Fading:
+        filled = jnp.where(mask, y, self.fill(state.last, state.gap))
+        taken = self.cell(jnp.concatenate([filled, mask.astype(filled.dtype), clock]), self.hidden(state))
+        h = jnp.where(mask.any(), taken, state.h)
+        return Fading(h, jnp.where(mask, y, state.last), jnp.where(mask, 0.0, state.gap))
+
+    def hidden(self, state: Fading) -> Float[Array, " hidden"]:
+        return self.fade(state.h, state.gap)
 
     def after_rows(self, grid: Grid) -> Float[Array, "state hidden"]:
         """h at the start, and after each row took what was seen: nothing but h needs the recurrence."""

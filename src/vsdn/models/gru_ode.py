@@ -77,12 +77,8 @@ def gaussian_kl(p: Moments, q: Moments) -> Float[Array, "*any channel"]:
     return 0.5 * (ratio - 1 - jnp.log(ratio) + (p.mean - q.mean) ** 2 / q.variance)
 
 
-class GRUODEBayes(AbstractRecurrent, AbstractFlowingMemory):
-    """A GRU-ODE that at a jump is told how what was seen compares with what it had foretold.
-
-    Its loss: −log p_pre(y) + weight · KL(p_Bayes ‖ p_post), before and after each jump, over what was seen. The KL is
-    no path's; either bound charges it whole, so that the loss is the authors' whatever the objective.
-    """
+class BayesMemory(AbstractFlowingMemory):
+    """A GRU-ODE that at a jump is told how what was seen compares with what it had foretold."""
 
     flow: AbstractFlow
     preparation: Preparation
@@ -90,8 +86,10 @@ class GRUODEBayes(AbstractRecurrent, AbstractFlowingMemory):
     initial: Float[Array, " hidden"]
     decoder: eqx.nn.MLP
     likelihood: Likelihood
-    noise: float = eqx.field(static=True)
-    weight: float = eqx.field(static=True)
+
+    def decode(self, h: Float[Array, " hidden"]) -> Float[Array, "channel param"]:
+        """The likelihood's parameters D(h)."""
+        return self.decoder(h).reshape(len(self.likelihood.families), -1)
 
     def foretell(self, h: Float[Array, " hidden"]) -> Moments:
         """The Gaussian that h gives to each variable."""
@@ -107,15 +105,30 @@ class GRUODEBayes(AbstractRecurrent, AbstractFlowingMemory):
         news = jnp.stack([y, mean, jnp.log(variance), error], axis=1)
         return jnp.where(mask.any(), self.cell(self.preparation(news, mask), h), h)
 
+
+class GRUODEBayes(AbstractRecurrent):
+    """Its loss: −log p_pre(y) + weight · KL(p_Bayes ‖ p_post), before and after each jump, over what was seen.
+
+    The KL is no path's; either bound charges it whole, so that the loss is the authors' whatever the objective.
+    """
+
+    memory: BayesMemory
+    likelihood: Likelihood
+    noise: float = eqx.field(static=True)
+    weight: float = eqx.field(static=True)
+
+    def decode(self, h: Float[Array, " hidden"]) -> Float[Array, "channel param"]:
+        return self.memory.decode(h)
+
     def jump_kl(self, grid: Grid, memory: Memory) -> Float[Array, "row channel"]:
         """KL(p_Bayes ‖ p_post) of each value that was seen; 0 of the others."""
         mask = grid.mask[grid.rows]
         y = jnp.where(mask, grid.values[grid.rows], 0.0)
-        pre, post = (jax.vmap(self.foretell)(at_rows(h, grid)) for h in memory)
+        pre, post = (jax.vmap(self.memory.foretell)(at_rows(h, grid)) for h in memory)
         return jnp.where(mask, gaussian_kl(bayes(pre, y, self.noise), post), 0.0)
 
     def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
-        memory = self.forward(grid)
+        memory = self.memory.forward(grid)
         params = jax.vmap(self.decode)(at_rows(memory.pre, grid))
         log_lik = masked_log_lik(self.likelihood, params, grid)[None]
         kl = self.weight * jnp.sum(self.jump_kl(grid, memory))[None]
@@ -129,13 +142,12 @@ def make_gru_ode(data_size: int, clock_size: int, settings: ModelSettings, *, ke
     flow_key, preparation_key, cell_key, initial_key, decoder_key = jr.split(key, 5)
     (hidden, _, _), prep = settings.sizes, settings.prep_size
     likelihood = make_likelihood(data_size, settings)
-    return GRUODEBayes(
+    memory = BayesMemory(
         flow=GRUODE(hidden, clock_size, NUM_GATES[settings.gru_ode_cell], key=flow_key),
         preparation=Preparation(data_size, prep, key=preparation_key),
         cell=eqx.nn.GRUCell(data_size * prep, hidden, key=cell_key),
         initial=0.1 * jr.normal(initial_key, (hidden,)),
         decoder=make_decoder(hidden, likelihood, settings, key=decoder_key),
         likelihood=likelihood,
-        noise=settings.bayes_noise,
-        weight=settings.bayes_weight,
     )
+    return GRUODEBayes(memory=memory, likelihood=likelihood, noise=settings.bayes_noise, weight=settings.bayes_weight)

@@ -14,8 +14,8 @@ import jax.random as jr
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, until
-from vsdn.models.base import AbstractModel
+from vsdn.grids import Grid, Queries, last_row, until, within
+from vsdn.models.base import AbstractModel, Answer
 from vsdn.nets import ACTIVATIONS, ODERNN, bounded_exp
 from vsdn.sde import Noise, brownian, path_noise, path_seed
 from vsdn.settings import ModelSettings
@@ -78,12 +78,6 @@ class Recognition(eqx.Module):
         return Reading(Start(jnp.where(nothing, 0.0, mean), jnp.where(nothing, 1.0, scale)), context)
 
 
-def last_row(grid: Grid) -> Int[Array, " point"]:
-    """The last point up to and with each one at which something was seen; −1 before the first."""
-    number = jnp.arange(grid.dt.shape[0])
-    return jax.lax.cummax(jnp.where(grid.mask.any(axis=1), number, -1))
-
-
 class AbstractLatent(AbstractModel):
     """A model whose paths begin with a draw of z₀ and are decoded from their state alone."""
 
@@ -106,6 +100,17 @@ class AbstractLatent(AbstractModel):
     ) -> Float[Array, " latent"]:
         """z after one step beyond what is known, driven by dw."""
 
+    @abstractmethod
+    def between(
+        self,
+        ends: tuple[Float[Array, " latent"], Float[Array, " latent"]],
+        clock: Float[Array, " clock"],
+        dt: Float[Array, ""],
+        length: Float[Array, ""],
+        key: PRNGKeyArray,
+    ) -> Float[Array, " latent"]:
+        """z inside a step of which both ends are known, `length` after the first."""
+
     def decode(self, states: Float[Array, "sample row latent"]) -> Float[Array, "sample row channel param"]:
         """The likelihood's parameters D(z)."""
         flat = jax.vmap(jax.vmap(self.decoder))(states)
@@ -121,6 +126,28 @@ class AbstractLatent(AbstractModel):
         known = jnp.where(queries.length > 0, last_row(grid)[queries.point], -1)
         states = self._reach(grid, known, queries.point, num_samples=num_samples, key=key)
         return self.decode(self._branches(grid, queries, states, key))
+
+    def filter(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+        states = self._reach(grid, grid.rows, grid.rows, num_samples=num_samples, key=key)
+        return Answer(self.decode(states), states)
+
+    def interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+        last, places = last_row(grid)[-1], within(grid, queries)
+        paths = self.walk(grid, last, num_samples=num_samples, key=key)
+        beyond = self._branches(grid, places, paths[:, places.point], key)
+        dt = jnp.concatenate([grid.dt[1:], grid.dt[:1]])
+
+        def inside(path: Array, states: Float[Array, "point latent"]) -> Float[Array, "query latent"]:
+            def one(point, length):
+                ends = states[point], states[jnp.minimum(point + 1, len(states) - 1)]
+                bridge_key = jr.fold_in(jr.fold_in(key, path), point)
+                return self.between(ends, grid.clock[point], dt[point], length, bridge_key)
+
+            return jax.vmap(one)(places.point, places.length)
+
+        known = (places.point < last)[:, None]
+        states = jnp.where(known, jax.vmap(inside)(jnp.arange(num_samples), paths), beyond)
+        return Answer(self.decode(states), states)
 
     def _reach(
         self,

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, at_rows
+from vsdn.grids import Grid, at_rows, last_row
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import Evidence, make_decoder, make_likelihood, masked_log_lik
-from vsdn.models.latent import AbstractLatent, Recognition, Start, last_row
+from vsdn.models.latent import AbstractLatent, Recognition, Start
 from vsdn.nets import Drift
 from vsdn.sde import path_noise, path_seed
 from vsdn.settings import ModelSettings
@@ -68,6 +68,16 @@ class LatentODE(AbstractLatent):
         dw: Float[Array, " latent"],
     ) -> Float[Array, " latent"]:
         return self.midpoint(z, self.velocity.embed(clock), dt)
+
+    def between(
+        self,
+        ends: tuple[Float[Array, " latent"], Float[Array, " latent"]],
+        clock: Float[Array, " clock"],
+        dt: Float[Array, ""],
+        length: Float[Array, ""],
+        key: PRNGKeyArray,
+    ) -> Float[Array, " latent"]:
+        return self.midpoint(ends[0], self.velocity.embed(clock), length)
 
 
 def make_latent_ode(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> LatentODE:

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, at_rows
+from vsdn.grids import Grid, at_rows, last_row
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import Evidence, make_decoder, make_likelihood, masked_log_lik
-from vsdn.models.latent import AbstractLatent, Reading, Recognition, last_row
+from vsdn.models.latent import AbstractLatent, Reading, Recognition
 from vsdn.nets import Drift, bounded_exp
-from vsdn.sde import Path, Steps, path_noise, path_seed, posterior_path, prior_path
+from vsdn.sde import Path, Steps, bridge_step, path_noise, path_seed, posterior_path, prior_path
 from vsdn.settings import ModelSettings
 
 
@@ -91,6 +91,16 @@ class LatentSDE(AbstractLatent):
         dw: Float[Array, " latent"],
     ) -> Float[Array, " latent"]:
         return z + self.prior(z, self.prior.embed(clock)) * dt + self.diffusion * dw
+
+    def between(
+        self,
+        ends: tuple[Float[Array, " latent"], Float[Array, " latent"]],
+        clock: Float[Array, " clock"],
+        dt: Float[Array, ""],
+        length: Float[Array, ""],
+        key: PRNGKeyArray,
+    ) -> Float[Array, " latent"]:
+        return bridge_step(ends, dt, length, self.diffusion, key)
 
 
 def make_latent_sde(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> LatentSDE:

@@ -4,19 +4,32 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, since_row
-from vsdn.kalman import Belief, Filtered, LinearSDE, Readout, advance, discretise, filter_rows, read
+from vsdn.grids import Grid, Queries, last_row, since_row, within
+from vsdn.kalman import (
+    Belief,
+    Filtered,
+    LinearSDE,
+    Readout,
+    Transition,
+    advance,
+    discretise,
+    draw,
+    filter_rows,
+    look_back,
+    observe,
+    read,
+    smooth_rows,
+)
 from vsdn.likelihoods import Gaussian, Likelihood
-from vsdn.models.base import AbstractModel, Evidence
-from vsdn.models.simple import gaussian_params
+from vsdn.models.base import AbstractOnline, Answer, Evidence, either
 from vsdn.settings import ModelSettings
 
 SLOWEST, FASTEST = 0.02, 2.0  # rates at the start: a typical series lasts ten units of time
 
 
-class Linear(AbstractModel):
+class Linear(AbstractOnline):
     """dx = (A x + b) dt + L dW from N(m₀, P₀), y = C x + D [1, clock] + noise; exact over any gap, whatever Δt is.
 
     Known periods enter the readout alone: driven by a sinusoid, a linear system answers with one of the same period.
@@ -46,38 +59,88 @@ class Linear(AbstractModel):
     def readout(self) -> Readout:
         return Readout(self.weight, self.floor**2 + self.root_noise**2)
 
-    def level(self, clock: Float[Array, "any clock"]) -> Float[Array, "any channel"]:
+    def level(self, clock: Float[Array, "*any clock"]) -> Float[Array, "*any channel"]:
         """What the readout adds at these times, whatever the state is."""
         return self.offset[:, 0] + clock @ self.offset[:, 1:].T
 
-    def filter(self, grid: Grid) -> Filtered:
-        """The beliefs at the rows."""
-        transitions = jax.vmap(lambda gap: discretise(self.sde, gap))(since_row(grid)[grid.rows])
+    def transitions(self, gaps: Float[Array, " gap"]) -> Transition:
+        """The SDE over each gap."""
+        return jax.vmap(lambda gap: discretise(self.sde, gap))(gaps)
+
+    def beliefs(self, grid: Grid) -> tuple[Filtered, Transition]:
+        """The beliefs at the rows, and the transition that leads to each."""
+        transitions = self.transitions(since_row(grid)[grid.rows])
         y = grid.values[grid.rows] - self.level(grid.clock[grid.rows])
-        return filter_rows(self.initial, transitions, self.readout, y, grid.mask[grid.rows])
+        return filter_rows(self.initial, transitions, self.readout, y, grid.mask[grid.rows]), transitions
 
     def foretell(self, beliefs: Belief, clock: Float[Array, "any clock"]) -> Float[Array, "1 any channel 2"]:
         """The mixture, of one component, that these beliefs make of what will be seen."""
         mean, variance = jax.vmap(lambda belief: read(belief, self.readout))(beliefs)
-        return gaussian_params(mean + self.level(clock), variance, self.floor)[None]
+        return self.likelihood.with_moments(mean + self.level(clock), variance)[None]
+
+    def begin(self, *, num_samples: int, key: PRNGKeyArray) -> Belief:
+        return self.initial
+
+    def advance(self, state: Belief, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> Belief:
+        return advance(state, discretise(self.sde, dt))
+
+    def take(
+        self, state: Belief, y: Float[Array, " channel"], mask: Bool[Array, " channel"], clock: Float[Array, " clock"]
+    ) -> Belief:
+        return observe(state, self.readout, y - self.level(clock), mask)[0]
+
+    def look(self, state: Belief, clock: Float[Array, " clock"]) -> Float[Array, "sample channel param"]:
+        return self.foretell(jax.tree.map(lambda part: part[None], state), clock[None])[:, 0]
 
     def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
-        log_lik = jnp.sum(self.filter(grid).log_lik)[None]
+        log_lik = jnp.sum(self.beliefs(grid)[0].log_lik)[None]
         return Evidence(log_lik, jnp.zeros_like(log_lik), jnp.zeros_like(log_lik))
 
     def predict(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel param"]:
-        return self.foretell(self.filter(grid).before, grid.clock[grid.rows])
+        return self.foretell(self.beliefs(grid)[0].before, grid.clock[grid.rows])
 
     def forecast(
         self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray
     ) -> Float[Array, "sample query channel param"]:
-        append = lambda first, rest: jnp.concatenate([first[None], rest])
-        known = jax.tree.map(append, self.initial, self.filter(grid).after)
+        known, _ = self.beliefs(grid)
         seen = grid.mask.any(axis=1)
         num_rows = jnp.where(queries.length > 0, jnp.cumsum(seen)[queries.point], 0)
-        gap = jnp.where(seen, 0.0, since_row(grid))[queries.point] + queries.length
-        ahead = lambda row, gap: advance(jax.tree.map(lambda part: part[row], known), discretise(self.sde, gap))
-        return self.foretell(jax.vmap(ahead)(num_rows, gap), queries.clock)
+        return self.foretell(self._ahead(grid, known, num_rows, queries), queries.clock)
+
+    def _ahead(self, grid: Grid, known: Filtered, num_rows: Int[Array, " query"], queries: Queries) -> Belief:
+        """What is known at each query of so many rows before it."""
+        append = lambda first, rest: jnp.concatenate([first[None], rest])
+        after = jax.tree.map(append, self.initial, known.after)
+        ahead = lambda row, gap: advance(jax.tree.map(lambda part: part[row], after), discretise(self.sde, gap))
+        return jax.vmap(ahead)(num_rows, self._since(grid, queries))
+
+    def _since(self, grid: Grid, queries: Queries) -> Float[Array, " query"]:
+        """The time at each query since the row at or before its point, or since the start."""
+        return jnp.where(grid.mask.any(axis=1), 0.0, since_row(grid))[queries.point] + queries.length
+
+    def filter(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+        beliefs = self.beliefs(grid)[0].after
+        return self._answer(beliefs, grid.clock[grid.rows], num_samples, key)
+
+    def interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+        places, (known, transitions) = within(grid, queries), self.beliefs(grid)
+        num_rows = jnp.cumsum(grid.mask.any(axis=1))[places.point]
+        here = self._ahead(grid, known, num_rows, places)
+        later = jnp.minimum(num_rows, len(grid.rows) - 1)  # the row after each query
+        onward = self.transitions(since_row(grid)[grid.rows][later] - self._since(grid, places))
+        at_later = lambda beliefs: jax.tree.map(lambda part: part[later], beliefs)
+        smoothed = smooth_rows(known, transitions)
+        back = jax.vmap(look_back)(here, onward, at_later(known.before), at_later(smoothed))
+        any_later = places.point < last_row(grid)[-1]
+        beliefs = jax.vmap(either)(any_later, back, here)
+        return self._answer(beliefs, places.clock, num_samples, key)
+
+    def _answer(
+        self, beliefs: Belief, clock: Float[Array, "query clock"], num_samples: int, key: PRNGKeyArray
+    ) -> Answer:
+        keys = jr.split(key, (num_samples, len(clock)))
+        states = jax.vmap(lambda keys: jax.vmap(lambda belief, key: draw(belief, key=key))(beliefs, keys))(keys)
+        return Answer(self.foretell(beliefs, clock), states)
 
 
 def make_linear(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> Linear:

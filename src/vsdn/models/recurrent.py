@@ -1,32 +1,50 @@
 """What the deterministic rivals share: a memory h of what was seen, and a decoder on it alone."""
 
+from abc import abstractmethod
+from typing import Any
+
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries
 from vsdn.likelihoods import Likelihood
-from vsdn.models.base import AbstractPathless, make_decoder, make_likelihood
+from vsdn.models.base import make_decoder, make_likelihood
+from vsdn.models.pathless import AbstractPathless
 from vsdn.nets import AbstractMemory
 from vsdn.settings import ModelSettings
 
 
-class AbstractRecurrent(AbstractPathless, AbstractMemory):
+class AbstractRecurrent(AbstractPathless):
     """y ~ Φ(D(h)), h being the memory just before y."""
 
-    decoder: eqx.AbstractVar[eqx.nn.MLP]
+    memory: eqx.AbstractVar[Any]  # an AbstractMemory, of a kind of its own
 
+    @abstractmethod
     def decode(self, h: Float[Array, " hidden"]) -> Float[Array, "channel param"]:
         """The likelihood's parameters D(h)."""
-        return self.decoder(h).reshape(len(self.likelihood.families), -1)
 
     def predict(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel param"]:
-        return jax.vmap(self.decode)(self.before_rows(grid))[None]
+        return jax.vmap(self.decode)(self.memory.before_rows(grid))[None]
 
     def forecast(
         self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray
     ) -> Float[Array, "sample query channel param"]:
-        return jax.vmap(self.decode)(self.at_queries(grid, queries))[None]
+        return jax.vmap(self.decode)(self.memory.at_queries(grid, queries))[None]
+
+    def begin(self, *, num_samples: int, key: PRNGKeyArray) -> Any:
+        return self.memory.begin()
+
+    def advance(self, state: Any, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> Any:
+        return self.memory.move(state, clock, dt)
+
+    def take(
+        self, state: Any, y: Float[Array, " channel"], mask: Bool[Array, " channel"], clock: Float[Array, " clock"]
+    ) -> Any:
+        return self.memory.absorb(state, y, mask, clock)
+
+    def look(self, state: Any, clock: Float[Array, " clock"]) -> Float[Array, "sample channel param"]:
+        return self.decode(self.memory.hidden(state))[None]
 
 
 class Recurrent(AbstractRecurrent):
@@ -36,11 +54,8 @@ class Recurrent(AbstractRecurrent):
     decoder: eqx.nn.MLP
     likelihood: Likelihood
 
-    def before_rows(self, grid: Grid) -> Float[Array, "row hidden"]:
-        return self.memory.before_rows(grid)
-
-    def at_queries(self, grid: Grid, queries: Queries) -> Float[Array, "query hidden"]:
-        return self.memory.at_queries(grid, queries)
+    def decode(self, h: Float[Array, " hidden"]) -> Float[Array, "channel param"]:
+        return self.decoder(h).reshape(len(self.likelihood.families), -1)
 
 
 def make_recurrent(

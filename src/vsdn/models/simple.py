@@ -1,31 +1,43 @@
 """The honest simple rivals: each variable's own mean, and its last value with a variance that grows with the gap."""
 
-import equinox as eqx
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries, last_seen
 from vsdn.likelihoods import Gaussian, Likelihood
-from vsdn.models.base import AbstractPathless
+from vsdn.models.pathless import AbstractPathless
 from vsdn.settings import ModelSettings
-
-
-def gaussian_params(mean: Float[Array, "*any"], variance: Float[Array, "*any"], floor: float) -> Float[Array, "*any 2"]:
-    """The parameters of which `Gaussian` makes this mean and variance (no less than its floor allows)."""
-    over = jnp.maximum(0.5 * jnp.log(variance) - jnp.log(floor), 1e-6)
-    return jnp.stack([mean, jnp.log(floor) + over + jnp.log(-jnp.expm1(-over))], axis=-1)
 
 
 class Mean(AbstractPathless):
     """N(0, 1) in the model's units: the mean and deviation of the training part."""
 
     likelihood: Likelihood
-    floor: float = eqx.field(static=True)
+
+    def begin(self, *, num_samples: int, key: PRNGKeyArray) -> tuple[()]:
+        return ()
+
+    def advance(self, state: tuple[()], clock: Float[Array, " clock"], dt: Float[Array, ""]) -> tuple[()]:
+        return state
+
+    def take(
+        self,
+        state: tuple[()],
+        y: Float[Array, " channel"],
+        mask: Bool[Array, " channel"],
+        clock: Float[Array, " clock"],
+    ) -> tuple[()]:
+        return state
+
+    def look(self, state: tuple[()], clock: Float[Array, " clock"]) -> Float[Array, "sample channel param"]:
+        return self._everywhere(1)[:, 0]
 
     def _everywhere(self, count: int) -> Float[Array, "1 query channel 2"]:
         shape = (1, count, len(self.likelihood.families))
-        return gaussian_params(jnp.zeros(shape), jnp.ones(shape), self.floor)
+        return self.likelihood.with_moments(jnp.zeros(shape), jnp.ones(shape))
 
     def predict(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel param"]:
         return self._everywhere(grid.rows.shape[0])
@@ -36,12 +48,19 @@ class Mean(AbstractPathless):
         return self._everywhere(queries.point.shape[0])
 
 
+class Last(NamedTuple):
+    """Of each variable its last value, how long ago that was, and whether there was any."""
+
+    value: Float[Array, " channel"]
+    gap: Float[Array, " channel"]
+    known: Bool[Array, " channel"]
+
+
 class LastValue(AbstractPathless):
     """N(last value, a + b·gap), a and b learned for each variable; the variable's mean until it is first seen."""
 
     likelihood: Likelihood
     raw: Float[Array, "channel 2"]
-    floor: float = eqx.field(static=True)
 
     def _after(
         self, grid: Grid, point: Int[Array, " query"], length: Float[Array, " query"]
@@ -51,10 +70,28 @@ class LastValue(AbstractPathless):
         time = jnp.cumsum(grid.dt)
         gap = (time[point] + length)[:, None] - time[last]
         value = jnp.take_along_axis(grid.values, last, axis=0)
+        return self._foretell(Last(value, gap, (last >= 0) & (point >= 0)[:, None]))[None]
+
+    def _foretell(self, last: Last) -> Float[Array, "*any channel 2"]:
         start, slope = jax.nn.softplus(self.raw[:, 0]), jax.nn.softplus(self.raw[:, 1])
-        known = (last >= 0) & (point >= 0)[:, None]
-        mean, variance = jnp.where(known, value, 0.0), jnp.where(known, start + slope * gap, 1.0)
-        return gaussian_params(mean, variance, self.floor)[None]
+        mean = jnp.where(last.known, last.value, 0.0)
+        variance = jnp.where(last.known, start + slope * last.gap, 1.0)
+        return self.likelihood.with_moments(mean, variance)
+
+    def begin(self, *, num_samples: int, key: PRNGKeyArray) -> Last:
+        zero = jnp.zeros_like(self.raw[:, 0])
+        return Last(zero, zero, jnp.zeros(zero.shape, bool))
+
+    def advance(self, state: Last, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> Last:
+        return state._replace(gap=state.gap + dt)
+
+    def take(
+        self, state: Last, y: Float[Array, " channel"], mask: Bool[Array, " channel"], clock: Float[Array, " clock"]
+    ) -> Last:
+        return Last(jnp.where(mask, y, state.value), jnp.where(mask, 0.0, state.gap), state.known | mask)
+
+    def look(self, state: Last, clock: Float[Array, " clock"]) -> Float[Array, "sample channel param"]:
+        return self._foretell(state)[None]
 
     def predict(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel param"]:
         return self._after(grid, grid.rows - 1, grid.dt[grid.rows])
@@ -68,10 +105,10 @@ class LastValue(AbstractPathless):
 
 def make_mean(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> Mean:
     """The per-variable mean; nothing to learn beyond the scaler."""
-    return Mean(Likelihood((Gaussian(settings.scale_floor),) * data_size), settings.scale_floor)
+    return Mean(Likelihood((Gaussian(settings.scale_floor),) * data_size))
 
 
 def make_last_value(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> LastValue:
     """The last value carried forward, with its variance to be learned."""
     likelihood = Likelihood((Gaussian(settings.scale_floor),) * data_size)
-    return LastValue(likelihood, jnp.full((data_size, 2), -3.0), settings.scale_floor)
+    return LastValue(likelihood, jnp.full((data_size, 2), -3.0))

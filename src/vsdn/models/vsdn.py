@@ -1,19 +1,31 @@
 """VSDN: a latent SDE whose drift and diffusion follow an ODE-RNN memory of what was seen, with a decoder."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from vsdn import fused
-from vsdn.grids import Grid, Queries, at_rows
+from vsdn.grids import Grid, Queries, at_rows, last_row, within
 from vsdn.likelihoods import Likelihood
-from vsdn.models.base import AbstractModel, Evidence, make_likelihood, masked_log_lik
+from vsdn.models.base import AbstractOnline, Answer, Evidence, make_likelihood, masked_log_lik
 from vsdn.nets import ACTIVATIONS, ODERNN, AbstractEncoder, Diffusion, Drift, Filter, Memory, Smoother, SplitMLP
-from vsdn.sde import Path, Steps, brownian, path_noise, path_seed, posterior_paths, prior_paths
+from vsdn.particles import FORWARD, Filtered, equal, filter_particles, go_on, smooth_particles
+from vsdn.sde import (
+    Path,
+    Steps,
+    bridge_step,
+    brownian,
+    embed,
+    path_noise,
+    path_seed,
+    posterior_paths,
+    prior_paths,
+)
 from vsdn.settings import ModelSettings
 
 
@@ -28,7 +40,16 @@ class Walk(NamedTuple):
         return jnp.broadcast_to(self.x0, (num_paths, *self.x0.shape))
 
 
-class VSDN(AbstractModel):
+class Going(NamedTuple):
+    """One series on its way: its memory, its latent paths, and how many steps they took."""
+
+    h: Float[Array, " hidden"]
+    states: Float[Array, "sample latent"]
+    num_steps: Int[Array, ""]
+    key: PRNGKeyArray
+
+
+class VSDN(AbstractOnline):
     """The generative model and, by its encoder, the posterior: `Filter` makes VSDN-F, `Smoother` VSDN-S.
 
     For one series the SDE loop is the plain scan of `vsdn.sde`; for a batch it is `vsdn.fused`, the same paths sooner.
@@ -121,6 +142,13 @@ class VSDN(AbstractModel):
         self, grid: Grid, queries: Queries, walk: Walk, states: Float[Array, "sample point latent"], key: PRNGKeyArray
     ) -> Float[Array, "sample query channel param"]:
         """The mixture at each query, a side branch from the point before it on every path."""
+        ends = self._branches(grid, queries, walk, states, key)
+        return self.decode(ends, self.memory.branch(grid, walk.memory, queries))
+
+    def _branches(
+        self, grid: Grid, queries: Queries, walk: Walk, states: Float[Array, "sample point latent"], key: PRNGKeyArray
+    ) -> Float[Array, "sample query latent"]:
+        """Where each path is at each query, by the prior from the point before it."""
         seed, post = path_seed(key), walk.memory.post
 
         def branches(path: Array, states: Float[Array, "point latent"]) -> Float[Array, "query latent"]:
@@ -132,8 +160,116 @@ class VSDN(AbstractModel):
 
             return jax.vmap(branch)(queries.point, queries.length)
 
-        ends = jax.vmap(branches)(jnp.arange(states.shape[0]), states)
-        return self.decode(ends, self.memory.branch(grid, walk.memory, queries))
+        return jax.vmap(branches)(jnp.arange(states.shape[0]), states)
+
+    def particles(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> tuple[Walk, Filtered]:
+        """The exact filter, as well as so many particles know it; their guide knows no more than the next row."""
+        memory = self.memory.forward(grid)
+        steps = self.steps(grid, memory, self.encoder.guide(grid, memory))
+        walk = Walk(memory, self.initial(memory.pre[0]), steps)
+
+        def score(x: Float[Array, " latent"], row: tuple[Array, Array, Array]) -> Float[Array, ""]:
+            embedded, y, mask = row
+            params = self.decoder(x, embedded).reshape(len(self.likelihood.families), -1)
+            return jnp.sum(jnp.where(mask, self.likelihood.log_prob(params, jnp.where(mask, y, 0.0)), 0.0))
+
+        rows = (jax.vmap(self.decoder.embed)(memory.pre), grid.values, grid.mask)
+        start, seen = walk.start(num_samples), grid.mask.any(axis=1)
+        return walk, filter_particles(self.drift, score, start, embed(self.drift, steps), rows, seen, key=key)
+
+    def particle_forecast(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+        """What is foretold of each query by paths that took account of the rows before it, weight by weight."""
+        walk, known = self.particles(grid, num_samples=num_samples, key=key)
+        states = self._branches(grid, queries, walk, known.ahead.swapaxes(0, 1), key)
+        params = self.decode(states, self.memory.branch(grid, walk.memory, queries))
+        return Answer(params, states, known.size[queries.point])
+
+    def filter(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+        walk, known = self.particles(grid, num_samples=num_samples, key=key)
+        clouds = jax.tree.map(lambda part: part[grid.rows], known.cloud)
+        keys = jax.vmap(lambda row: jr.fold_in(jr.fold_in(key, FORWARD), row))(grid.rows)
+        states = jax.vmap(lambda cloud, key: equal(cloud, key=key))(clouds, keys).swapaxes(0, 1)
+        return Answer(self.decode(states, walk.memory.pre[grid.rows]), states, known.size[grid.rows])
+
+    def interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+        """By its posterior where that knows the rows to come, else by particles."""
+        if isinstance(self.encoder, Smoother):
+            return self.posterior_interpolate(grid, queries, num_samples=num_samples, key=key)
+        return self.particle_interpolate(grid, queries, num_samples=num_samples, key=key)
+
+    def particle_interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+        walk, known = self.particles(grid, num_samples=num_samples, key=key)
+        steps, last = embed(self.drift, walk.steps), last_row(grid)[-1]
+        paths = smooth_particles(self.drift, known, steps, last, key=key)
+        places = within(grid, queries)
+        return self._between(grid, places, walk, paths, key)._replace(size=known.size[places.point])
+
+    def posterior_interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+        walk, last = self.posterior_walk(grid), last_row(grid)[-1]
+        paths = posterior_paths(self.drift, walk.start(num_samples), walk.steps, key=key).states
+        paths = go_on(self.drift, paths, embed(self.drift, walk.steps), last, key=key)
+        return self._between(grid, within(grid, queries), walk, paths, key)
+
+    def _between(
+        self, grid: Grid, places: Queries, walk: Walk, paths: Float[Array, "sample point latent"], key: PRNGKeyArray
+    ) -> Answer:
+        """What whole paths say at each query: inside a step between its ends, by the prior after the last row."""
+        last = last_row(grid)[-1]
+
+        def inside(path: Array, states: Float[Array, "point latent"]) -> Float[Array, "query latent"]:
+            def one(point, length):
+                step = jnp.minimum(point, len(walk.steps.dt) - 1)
+                dt, diffusion = walk.steps.dt[step], walk.steps.diffusion[step]
+                ends = states[point], states[step + 1]
+                return bridge_step(ends, dt, length, diffusion, jr.fold_in(jr.fold_in(key, path), point))
+
+            return jax.vmap(one)(places.point, places.length)
+
+        beyond = self._branches(grid, places, walk, paths, key)
+        known = (places.point < last)[:, None]
+        states = jnp.where(known, jax.vmap(inside)(jnp.arange(paths.shape[0]), paths), beyond)
+        return Answer(self.decode(states, self.memory.branch(grid, walk.memory, places)), states)
+
+    def log_likelihood(
+        self, grid: Grid, *, num_samples: int, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """An estimate of the log-likelihood, whose exponential is unbiased, and the poorest effective size."""
+        _, known = self.particles(grid, num_samples=num_samples, key=key)
+        return known.log_lik, jnp.min(known.size)
+
+    def begin(self, *, num_samples: int, key: PRNGKeyArray) -> Going:
+        x0 = self.initial(self.memory.initial)
+        states = jnp.broadcast_to(x0, (num_samples, x0.shape[0]))
+        return Going(self.memory.initial, states, jnp.zeros((), jnp.int32), key)
+
+    def advance(self, state: Going, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> Going:
+        def move(x, path):
+            eps = path_noise(path_seed(state.key), path, x)(state.num_steps)
+            return self.euler(x, state.h, clock, dt, jnp.sqrt(dt) * eps)
+
+        return self._move(state, move, clock, dt)
+
+    def branch(
+        self, state: Going, clock: Float[Array, " clock"], dt: Float[Array, ""], max_step: Float[Array, ""]
+    ) -> Going:
+        def move(x, path):
+            noise = path_noise(path_seed(state.key), path, x)
+            dw = brownian(dt, state.num_steps, max_step, noise, jr.fold_in(state.key, path))
+            return self.euler(x, state.h, clock, dt, dw)
+
+        return self._move(state, move, clock, dt)
+
+    def _move(self, state: Going, move: Callable, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> Going:
+        states = jax.vmap(move)(state.states, jnp.arange(len(state.states)))
+        return Going(self.memory.drift(state.h, clock, dt), states, state.num_steps + 1, state.key)
+
+    def take(
+        self, state: Going, y: Float[Array, " channel"], mask: Bool[Array, " channel"], clock: Float[Array, " clock"]
+    ) -> Going:
+        return state._replace(h=self.memory.jump(state.h, y, mask))
+
+    def look(self, state: Going, clock: Float[Array, " clock"]) -> Float[Array, "sample channel param"]:
+        return self.decode(state.states[:, None], state.h[None])[:, 0]
 
     def euler(
         self,
