@@ -172,7 +172,8 @@ class Fitted:
     @property
     def frame(self) -> inference.Frame:
         """What the model's numbers mean."""
-        return inference.Frame(self.scaler, self.marching, self.settings.data.num_buckets or 1)
+        buckets = min(self.settings.data.num_buckets or 1, inference.NUM_BUCKETS)
+        return inference.Frame(self.scaler, self.marching, buckets)
 
     def _queries(
         self, table: Table, times: Any, every: float | None, until: Any, at: Any, columns: Columns

@@ -20,6 +20,7 @@ from vsdn.likelihoods import Likelihood
 from vsdn.models import AbstractModel
 
 MEMORY = 2**28  # bytes of latent states held at once
+NUM_BUCKETS = 2  # padded lengths, each of which is compiled
 
 
 class Forecast(NamedTuple):
@@ -52,7 +53,7 @@ class Frame(NamedTuple):
 
     scaler: Scaler
     marching: Marching
-    num_buckets: int = 3
+    num_buckets: int = NUM_BUCKETS
 
 
 def forecast(
