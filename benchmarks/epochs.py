@@ -82,8 +82,8 @@ def report(models: Iterable[str] = tuple(MODELS)) -> str:
     """Everything measured, as Markdown."""
     text = [
         "## One epoch",
-        "Hidden 50, networks of 50, latent 15, 5 paths, nine tenths of the series; seconds, without validation. The code of",
-        "GRU-ODE-Bayes' authors takes about 20 CPU-seconds on Double-OU and 50 on USHCN, on the same kind of machine.",
+        "Hidden 50, networks of 50, latent 15, 5 paths, nine tenths of the series; seconds, without validation. The",
+        "code of GRU-ODE-Bayes' authors takes about 20 CPU-seconds on Double-OU and 50 on USHCN on such a machine.",
         "",
         "| data | model | one core | of theirs | all cores | their CPU | steps |",
         "|---|---|--:|--:|--:|--:|--:|",
