@@ -5,6 +5,8 @@ import json
 import math
 import os
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,13 +16,15 @@ from rich.table import Table as RichTable
 
 import vsdn
 from vsdn import demonstration
+from vsdn.data import Table
 from vsdn.datasets import DATASETS
-from vsdn.errors import SettingsError, VsdnError
+from vsdn.errors import FewParticlesWarning, SettingsError, VsdnError
 from vsdn.files import check_writable, write_bytes
-from vsdn.fitted import DRAWS, QUANTILES, Fitted
+from vsdn.fitted import Fitted
 from vsdn.frames import Columns, check_suffix, csv_bytes, table_frame, write_frame
 from vsdn.models import MODELS
 from vsdn.plots import SUFFIXES
+from vsdn.questions import DRAWS, QUANTILES
 from vsdn.settings import LAST_SEED, MOST_PATHS, parse_assignments, preset_names, read_config
 
 app = typer.Typer(
@@ -38,6 +42,14 @@ Draws = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=LAST_SEED, help="Same seed, same answer.")]
 IdColumn = Annotated[str | None, typer.Option(help="Name of the id column, if it is not 'id'.")]
 TimeColumn = Annotated[str | None, typer.Option(help="Name of the time column, if it is not 'time'.")]
+Times = Annotated[str | None, typer.Option(help="Times, e.g. 1.5,2.5 or 2024-03-01,2024-03-02.")]
+Until = Annotated[str | None, typer.Option(help="... until this time.")]
+At = Annotated[Path | None, typer.Option(help="A table of id and time: one answer a row.")]
+Out = Annotated[Path | None, typer.Option(help="A .csv or .parquet file; else CSV is printed.")]
+Quantiles = Annotated[str, typer.Option(help="Levels of the quantiles.")]
+Smoothing = Annotated[str | None, typer.Option(help="vsdn-f, vsdn-s: posterior or particles.")]
+Latent = Annotated[bool, typer.Option("--latent", help="The latent state in place of the variables.")]
+LEVELS = ",".join(map(str, QUANTILES))
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no remarks.")]
 
 
@@ -91,11 +103,15 @@ def _remark(notes: tuple[str, ...], quiet: bool = False) -> None:
         print(note, file=sys.stderr)
 
 
+def _finite(rows: dict[str, Any]) -> dict[str, Any]:
+    """The same without infinity and NaN, for which JSON has no word."""
+    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in rows.items()}
+
+
 def _show(rows: dict[str, Any], as_json: bool) -> None:
     """Prints names and values, for a person or a program."""
     if as_json:
-        finite = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in rows.items()}
-        print(json.dumps(finite))  # JSON has no word for infinity
+        print(json.dumps(_finite(rows)))
         return
     table = RichTable(show_header=False, box=None, pad_edge=False)
     for name, value in rows.items():
@@ -184,14 +200,15 @@ def _report_training(fitted: Fitted, folder: Path, as_json: bool, quiet: bool) -
 def forecast(
     run: Run,
     data: Data,
-    times: Annotated[str | None, typer.Option(help="Times, e.g. 1.5,2.5 or 2024-03-01,2024-03-02.")] = None,
+    times: Times = None,
     every: Annotated[float | None, typer.Option(help="A step after each series' last observation, ...")] = None,
-    until: Annotated[str | None, typer.Option(help="... until this time.")] = None,
-    at: Annotated[Path | None, typer.Option(help="A table of id and time: one forecast a row.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file; else CSV is printed.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the forecasts too: a .png, .svg or .pdf file.")] = None,
-    quantiles: Annotated[str, typer.Option(help="Levels of the quantiles.")] = ",".join(map(str, QUANTILES)),
+    until: Until = None,
+    at: At = None,
+    out: Out = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the forecasts too: a .png, .svg, .pdf or .html file.")] = None,
+    quantiles: Quantiles = LEVELS,
     draws: Draws = DRAWS,
+    method: Annotated[str | None, typer.Option(help="prior or (vsdn-f, vsdn-s) particles. [default: prior]")] = None,
     seed: Seed = 0,
     id: IdColumn = None,
     time: TimeColumn = None,
@@ -203,25 +220,238 @@ def forecast(
     Example: vsdn forecast run patients.csv --times 3.0,3.5 --out forecast.csv
     """
     _check_outputs(out, plot)
-    fitted, columns = vsdn.load(run), Columns(id, time)
-    moments = None if times is None else [text.strip() for text in times.split(",")]
-    table = fitted.read(data, columns)
-    _remark(table.notes, quiet)
-    frame = fitted.forecast(
-        table,
-        moments,
-        every=every,
-        until=until,
-        at=at,
-        quantiles=_numbers(quantiles, "--quantiles"),
-        draws=draws,
-        seed=seed,
-        columns=columns,
-    )
+    fitted, table, asked = _open(run, data, times, every, until, at, id, time, quiet)
+    levels = _numbers(quantiles, "--quantiles")
+    with _remarks(quiet):
+        frame = fitted.forecast(table, **asked, quantiles=levels, draws=draws, method=method, seed=seed)
     if plot is not None:
         fitted.plot(table, plot, until=max(frame[table.layout.time].to_pylist()), draws=draws, seed=seed)
+    _give(frame, out, as_json)
+
+
+@app.command()
+def interpolate(
+    run: Run,
+    data: Data,
+    times: Times = None,
+    every: Annotated[
+        float | None, typer.Option(help="A step from each series' first observation to its last, ...")
+    ] = None,
+    until: Until = None,
+    at: At = None,
+    out: Out = None,
+    quantiles: Quantiles = LEVELS,
+    draws: Draws = DRAWS,
+    method: Smoothing = None,
+    latent: Latent = False,
+    seed: Seed = 0,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate every variable of every series at the times asked for, from everything seen before and after them.
+
+    Example: vsdn interpolate run patients.csv --every 0.5 --out between.csv
+    """
+    _check_outputs(out, None)
+    fitted, table, asked = _open(run, data, times, every, until, at, id, time, quiet)
+    levels = _numbers(quantiles, "--quantiles")
+    with _remarks(quiet):
+        frame = fitted.interpolate(
+            table, **asked, quantiles=levels, draws=draws, method=method, latent=latent, seed=seed
+        )
+    _give(frame, out, as_json)
+
+
+@app.command()
+def filter(
+    run: Run,
+    data: Data,
+    out: Out = None,
+    quantiles: Quantiles = LEVELS,
+    draws: Draws = DRAWS,
+    latent: Latent = False,
+    seed: Seed = 0,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate every variable at each observation, from that observation and those before it.
+
+    Example: vsdn filter run patients.csv --out filtered.csv
+    """
+    _check_outputs(out, None)
+    fitted, table, _ = _open(run, data, None, None, None, None, id, time, quiet)
+    levels = _numbers(quantiles, "--quantiles")
+    with _remarks(quiet):
+        frame = fitted.filter(table, quantiles=levels, draws=draws, latent=latent, seed=seed)
+    _give(frame, out, as_json)
+
+
+@app.command()
+def smooth(
+    run: Run,
+    data: Data,
+    out: Out = None,
+    quantiles: Quantiles = LEVELS,
+    draws: Draws = DRAWS,
+    method: Smoothing = None,
+    latent: Latent = False,
+    seed: Seed = 0,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate every variable at each observation, from all observations.
+
+    Example: vsdn smooth run patients.csv --out smoothed.csv
+    """
+    _check_outputs(out, None)
+    fitted, table, _ = _open(run, data, None, None, None, None, id, time, quiet)
+    levels = _numbers(quantiles, "--quantiles")
+    with _remarks(quiet):
+        frame = fitted.smooth(table, quantiles=levels, draws=draws, method=method, latent=latent, seed=seed)
+    _give(frame, out, as_json)
+
+
+@app.command()
+def sample(
+    run: Run,
+    data: Data,
+    times: Times = None,
+    every: Annotated[
+        float | None, typer.Option(help="A step from each series' first observation to its last, ...")
+    ] = None,
+    until: Until = None,
+    at: At = None,
+    out: Out = None,
+    draws: Annotated[int, typer.Option(min=1, max=MOST_PATHS, help="How many draws of each series.")] = 100,
+    method: Smoothing = None,
+    seed: Seed = 0,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw joint values at the times asked for, given everything seen: those of one draw go together.
+
+    Example: vsdn sample run patients.csv --times 3.0,3.5,4.0 --draws 20 --out draws.csv
+    """
+    _check_outputs(out, None)
+    fitted, table, asked = _open(run, data, times, every, until, at, id, time, quiet)
+    with _remarks(quiet):
+        frame = fitted.sample(table, **asked, draws=draws, method=method, seed=seed)
+    _give(frame, out, as_json)
+
+
+@app.command()
+def simulate(
+    run: Run,
+    times: Annotated[
+        str, typer.Option(help="When the new series are observed, e.g. 0,0.5,1 or 2024-03-01,2024-03-02.")
+    ],
+    series: Annotated[int, typer.Option(min=1, help="How many new series.")] = 1,
+    out: Out = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Draw whole new series, as the model thinks that they come about.
+
+    Example: vsdn simulate run --series 50 --times 0,0.5,1,1.5,2 --out new.csv
+    """
+    _check_outputs(out, None)
+    _give(vsdn.load(run).simulate(series, _moments(times), seed=seed), out, as_json)
+
+
+@app.command()
+def likelihood(
+    run: Run,
+    data: Data,
+    out: Out = None,
+    draws: Draws = DRAWS,
+    seed: Seed = 0,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell the log-likelihood of each series: which ones does the model find strange?
+
+    Example: vsdn likelihood run patients.csv --out likelihood.csv
+    """
+    _check_outputs(out, None)
+    fitted, table, _ = _open(run, data, None, None, None, None, id, time, quiet)
+    with _remarks(quiet):
+        frame = fitted.log_likelihood(table, draws=draws, seed=seed)
+    _give(frame, out, as_json)
+
+
+@app.command("plot")
+def draw_plot(
+    run: Run,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="A .png, .svg or .pdf file, or an .html page that can be zoomed.")],
+    what: Annotated[str, typer.Option(help="forecast, interpolation, latent or drift.")] = "forecast",
+    until: Annotated[str | None, typer.Option(help="Forecast: until this time.")] = None,
+    after: Annotated[str | None, typer.Option(help="Forecast: hide what was seen after this time.")] = None,
+    series: Annotated[str | None, typer.Option(help="The ids to show, with commas between.")] = None,
+    most: Annotated[int, typer.Option(min=1, max=400, help="Else so many, from the first on.")] = 6,
+    draws: Draws = DRAWS,
+    seed: Seed = 0,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    quiet: Quiet = False,
+) -> None:
+    """Draw forecasts, interpolations, latent paths, or drift and diffusion along time.
+
+    Example: vsdn plot run patients.csv --until 12 --out forecast.html
+    """
+    _check_outputs(None, out)
+    fitted, table, _ = _open(run, data, None, None, None, None, id, time, quiet)
+    chosen = None if series is None else [text.strip() for text in series.split(",")]
+    with _remarks(quiet):
+        fitted.plot(table, out, what, until=until, after=after, series=chosen, most=most, draws=draws, seed=seed)
+
+
+def _open(
+    run: Path,
+    data: Path,
+    times: str | None,
+    every: float | None,
+    until: str | None,
+    at: Path | None,
+    id: str | None,
+    time: str | None,
+    quiet: bool,
+) -> tuple[Fitted, Table, dict[str, Any]]:
+    """The run, the table, and the times that are asked for."""
+    fitted, columns = vsdn.load(run), Columns(id, time)
+    table = fitted.read(data, columns)
+    _remark(table.notes, quiet)
+    moments = None if times is None else _moments(times)
+    return fitted, table, {"times": moments, "every": every, "until": until, "at": at, "columns": columns}
+
+
+def _moments(times: str) -> list[str]:
+    return [text.strip() for text in times.split(",")]
+
+
+@contextlib.contextmanager
+def _remarks(quiet: bool) -> Iterator[None]:
+    """Shows warnings as remarks."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", FewParticlesWarning)
+        yield
+    _remark(tuple(str(each.message) for each in caught if each.category is FewParticlesWarning), quiet)
+
+
+def _give(frame: Any, out: Path | None, as_json: bool) -> None:
+    """Writes or prints an answer."""
     if as_json:
-        print(json.dumps(frame.to_pylist(), default=str))
+        print(json.dumps([_finite(row) for row in frame.to_pylist()], default=str))
     elif out is None:
         sys.stdout.buffer.write(csv_bytes(frame))
     if out is not None:
@@ -233,7 +463,7 @@ def _check_outputs(out: Path | None, plot: Path | None) -> None:
     if out is not None:
         check_suffix(out)
     if plot is not None and plot.suffix.lower() not in SUFFIXES:
-        raise SettingsError(f"--plot wants a {', '.join(SUFFIXES)} file, but got {plot}")
+        raise SettingsError(f"a picture is a {', '.join(SUFFIXES)} file, but got {plot}")
     for path in (out, plot):
         if path is not None:
             check_writable(path)
@@ -255,6 +485,9 @@ def evaluate(
     next: Annotated[int | None, typer.Option(min=1, help="... and score so many rows after it. [default: all]")] = None,
     share: Annotated[float, typer.Option(min=0, max=1, help="Interpolation: the part of the rows to hide.")] = 0.5,
     draws: Draws = DRAWS,
+    method: Annotated[
+        str | None, typer.Option(help="prior, particles, posterior, or smooth: from later rows too. [default: prior]")
+    ] = None,
     seed: Seed = 0,
     id: IdColumn = None,
     time: TimeColumn = None,
@@ -265,10 +498,9 @@ def evaluate(
 
     Example: vsdn evaluate run patients.csv --task prediction --after 4 --next 1
     """
-    fitted, columns = vsdn.load(run), Columns(id, time)
-    table = fitted.read(data, columns)
-    _remark(table.notes, quiet)
-    _show(fitted.evaluate(table, task, after=after, next=next, share=share, draws=draws, seed=seed), as_json)
+    fitted, table, _ = _open(run, data, None, None, None, None, id, time, quiet)
+    scores = fitted.evaluate(table, task, after=after, next=next, share=share, draws=draws, method=method, seed=seed)
+    _show(scores, as_json)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0}
+BACKENDS = ("pandas", "polars", "pyarrow")
 Unit = Literal["second", "minute", "hour", "day", "week"]
 
 
@@ -98,12 +99,33 @@ class Table:
             self, starts=starts, times=self.times[keep], values=self.values[keep], mask=self.mask[keep]
         )
 
+    def with_times(self, series: np.ndarray, times: np.ndarray) -> tuple["Table", np.ndarray]:
+        """The same table with a row, in which nothing was seen, for each time of a series that has none; and the row of
+        each of these times."""
+        whole = np.concatenate([np.stack([self.series_of_row, self.times], 1), np.stack([series, times], 1)])
+        rows, place = np.unique(whole, axis=0, return_inverse=True)
+        own = place[: len(self.times)]
+        values, mask = np.zeros((len(rows), len(self.variables))), np.zeros((len(rows), len(self.variables)), bool)
+        values[own], mask[own] = self.values, self.mask
+        counts = np.bincount(rows[:, 0].astype(np.int64), minlength=self.num_series)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        merged = dataclasses.replace(self, starts=starts, times=rows[:, 1], values=values, mask=mask)
+        return merged, place[len(self.times) :]
+
     def fingerprint(self) -> str:
         """A hash of all that a model can learn from, to tell whether two tables are the same."""
         digest = hashlib.sha256(repr((self.variables, [str(i) for i in self.ids.tolist()])).encode())
         for column in (self.starts, self.times, self.values, self.mask):
             digest.update(np.ascontiguousarray(column).tobytes())
         return digest.hexdigest()
+
+
+def empty_table(num_series: int, times: np.ndarray, variables: tuple[str, ...], axis: TimeAxis) -> Table:
+    """So many series with a row at each of these times, in which nothing was seen."""
+    shape = (num_series * len(times), len(variables))
+    starts = len(times) * np.arange(num_series + 1)
+    values, mask = np.zeros(shape), np.zeros(shape, bool)
+    return Table(np.arange(num_series), starts, np.tile(times, num_series), values, mask, variables, axis)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,3 +15,7 @@ class RunError(VsdnError):
 
 class SettingsError(VsdnError):
     """A setting that does not exist or does not fit."""
+
+
+class FewParticlesWarning(UserWarning):
+    """An answer by particles of which few have most of the weight."""

@@ -10,23 +10,32 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from vsdn import checkpoint, evaluation, inference
+from vsdn import charts, checkpoint, evaluation, inference
 from vsdn.caching import use_compilation_cache
 from vsdn.checkpoint import Config
-from vsdn.data import Scaler, Table, TimeAxis
-from vsdn.errors import DataError, SettingsError
-from vsdn.frames import Columns, parse_times, read_queries, read_table, time_column, to_frame
-from vsdn.grids import Marching
+from vsdn.data import BACKENDS, Layout, Scaler, Table, TimeAxis, empty_table
+from vsdn.errors import SettingsError
+from vsdn.frames import Columns, parse_times, read_table, to_frame
+from vsdn.grids import Marching, make_queries
+from vsdn.methods import Method, by_filter, by_interpolation, find_forecast, find_interpolation
 from vsdn.models import MODELS, AbstractModel
+from vsdn.models.base import AbstractOnline
 from vsdn.planning import check_steps, make_marching
-from vsdn.plots import BANDS, Fan, fan_chart
+from vsdn.plots import draw
+from vsdn.questions import (
+    DRAWS,
+    NUM_BUCKETS,
+    QUANTILES,
+    answer_frame,
+    check_levels,
+    draws_frame,
+    find_series,
+    make_request,
+    warn_of_few,
+)
 from vsdn.settings import Settings
 from vsdn.training import Epoch
 from vsdn.version import __version__
-
-QUANTILES = (0.05, 0.5, 0.95)
-DRAWS = 128
-MOST_QUERIES = 10**8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,24 +79,169 @@ class Fitted:
         at: Any = None,
         quantiles: Sequence[float] = QUANTILES,
         draws: int = DRAWS,
+        method: str | None = None,
         seed: int = 0,
         columns: Columns = Columns(),
     ) -> Any:
         """A frame of mean, std and quantiles of every variable, at `times` of each series (or `every` step after its
-        last observation `until` a time, or the id, time rows of the table `at`), each from what was seen before it."""
-        _check_levels(quantiles)
+        last observation `until` a time, or the id, time rows of the table `at`), each from what was seen before it.
+
+        method: "prior" (the paper's) or, for VSDN, "particles": latent paths that took account of what was seen.
+        """
+        check_levels(quantiles)
+        table, way = self.read(data, columns), find_forecast(self.model, method)
+        request = make_request(table, self.axis, times, every=every, until=until, at=at, columns=columns)
+        return self._say(request, way, quantiles, draws, seed)
+
+    def interpolate(
+        self,
+        data: Any,
+        times: Sequence[Any] | np.ndarray | None = None,
+        *,
+        every: float | None = None,
+        until: Any = None,
+        at: Any = None,
+        quantiles: Sequence[float] = QUANTILES,
+        draws: int = DRAWS,
+        method: str | None = None,
+        latent: bool = False,
+        seed: int = 0,
+        columns: Columns = Columns(),
+    ) -> Any:
+        """A frame like that of `forecast`, but each time from everything before and after it; `every` goes from the
+        first observation of each series to its last, or `until` a time.
+
+        method: for VSDN "posterior" (vsdn-s: the default) or "particles" (vsdn-f: the default), as exact as there are
+        draws; the others have one way each. latent: the latent state in place of the variables.
+        """
+        check_levels(quantiles)
+        table, way = self.read(data, columns), find_interpolation(self.model, method)
+        asked = {"every": every, "until": until, "at": at, "columns": columns}
+        request = make_request(table, self.axis, times, **asked, within=True)
+        return self._say(request, way, quantiles, draws, seed, latent=latent)
+
+    def filter(
+        self,
+        data: Any,
+        *,
+        quantiles: Sequence[float] = QUANTILES,
+        draws: int = DRAWS,
+        latent: bool = False,
+        seed: int = 0,
+        columns: Columns = Columns(),
+    ) -> Any:
+        """A frame of what would be measured at each observation time if one measured again, given that observation and
+        those before it. latent: the latent state in place of the variables."""
+        return self._at_rows(self.read(data, columns), by_filter, quantiles, draws, seed, latent)
+
+    def smooth(
+        self,
+        data: Any,
+        *,
+        quantiles: Sequence[float] = QUANTILES,
+        draws: int = DRAWS,
+        method: str | None = None,
+        latent: bool = False,
+        seed: int = 0,
+        columns: Columns = Columns(),
+    ) -> Any:
+        """The same as `filter`, given all observations; methods are those of `interpolate`."""
+        way = find_interpolation(self.model, method)
+        return self._at_rows(self.read(data, columns), way, quantiles, draws, seed, latent)
+
+    def sample(
+        self,
+        data: Any,
+        times: Sequence[Any] | np.ndarray | None = None,
+        *,
+        every: float | None = None,
+        until: Any = None,
+        at: Any = None,
+        draws: int = 100,
+        method: str | None = None,
+        seed: int = 0,
+        columns: Columns = Columns(),
+    ) -> Any:
+        """A frame of joint draws: a row for each draw and time, a column a variable. The values of one draw go
+        together, through all times and variables, given everything in the table."""
+        table, way = self.read(data, columns), find_interpolation(self.model, method)
+        asked = {"every": every, "until": until, "at": at, "columns": columns}
+        request = make_request(table, self.axis, times, **asked, within=True)
+        check_steps(table, self.marching, request.series, request.times)
+        if self.model.has_paths:
+            values = inference.draws(self.model, self.frame, request, num_samples=draws, seed=seed, method=way)
+        else:
+            values = self._row_draws(request, draws, seed)
+        return draws_frame(request, self.axis, values)
+
+    def simulate(
+        self, series: int = 1, times: Sequence[Any] | np.ndarray = (), *, seed: int = 0, backend: str = "pyarrow"
+    ) -> Any:
+        """A wide frame (pandas, polars or pyarrow) of so many new series, observed at these times, as the model thinks
+        that they come about."""
+        moments = np.unique(parse_times(times, self.axis))
+        if not len(moments) or series < 1:
+            raise SettingsError("say how many series, 1 or more, and at which times they are observed")
+        if backend not in BACKENDS:
+            raise SettingsError(f"a frame is of {', '.join(BACKENDS)}, but not of {backend!r}")
+        empty = empty_table(series, moments, self.config.variables, self.axis)
+        empty = dataclasses.replace(empty, layout=Layout(backend=backend))
+        check_steps(empty, self.marching)
+        request = inference.Request(empty, empty.series_of_row, empty.times)
+        if isinstance(self.model, AbstractOnline):
+            values = inference.row_draws(self.model, self.frame, empty, num_samples=1, seed=seed)
+        else:
+            values = inference.draws(self.model, self.frame, request, num_samples=1, seed=seed, method=by_interpolation)
+        return draws_frame(request, self.axis, values, with_draw=False)
+
+    def log_likelihood(self, data: Any, *, draws: int = DRAWS, seed: int = 0, columns: Columns = Columns()) -> Any:
+        """A frame of the log-likelihood of each series: exact, or where there are latent paths estimated from so many,
+        without bias in the likelihood itself; with their effective number where it is least."""
         table = self.read(data, columns)
-        series, moments = self._queries(table, times, every, until, at, columns)
-        check_steps(table, self.marching, series, moments)
-        answer = inference.forecast(
-            self.model,
-            self.frame,
-            inference.Request(table, series, moments),
-            levels=tuple(quantiles),
-            num_samples=draws,
-            seed=seed,
+        check_steps(table, self.marching)
+        log_lik, least = inference.log_likelihoods(self.model, self.frame, table, num_samples=draws, seed=seed)
+        warn_of_few(table, np.arange(table.num_series), least)
+        named = {} if table.layout.id is None else {table.layout.id: table.ids}
+        size = {} if np.isnan(least).all() else {"ess": least}
+        return to_frame({**named, "log_likelihood": log_lik, **size}, table.layout.backend)
+
+    def _at_rows(
+        self, table: Table, way: Method, quantiles: Sequence[float], draws: int, seed: int, latent: bool
+    ) -> Any:
+        check_levels(quantiles)
+        request = inference.Request(table, table.series_of_row, table.times)
+        return self._say(request, way, quantiles, draws, seed, latent=latent)
+
+    def _say(
+        self,
+        request: inference.Request,
+        way: Method,
+        quantiles: Sequence[float],
+        draws: int,
+        seed: int,
+        *,
+        latent: bool = False,
+    ) -> Any:
+        """The answer to a request as a frame."""
+        check_steps(request.table, self.marching, request.series, request.times)
+        tell = inference.states if latent else inference.forecast
+        if latent and not self.model.has_states:
+            raise SettingsError(f"{self.settings.model.model} has no latent state")
+        answer = tell(
+            self.model, self.frame, request, levels=tuple(quantiles), num_samples=draws, seed=seed, method=way
         )
-        return self._to_frame(table, series, moments, answer, quantiles)
+        if answer.size is not None:
+            warn_of_few(request.table, request.series, answer.size)
+        names = tuple(f"x{number + 1}" for number in range(answer.mean.shape[1])) if latent else None
+        return answer_frame(request, self.axis, answer, quantiles, names)
+
+    def _row_draws(self, request: inference.Request, draws: int, seed: int) -> np.ndarray:
+        """Joint draws of a model that draws row by row: the times asked for become rows with nothing seen."""
+        make_queries(request.table, self.scaler, self.marching, request.series, request.times)  # none before the start
+        merged, places = request.table.with_times(request.series, request.times)
+        assert isinstance(self.model, AbstractOnline)
+        values = inference.row_draws(self.model, self.frame, merged, num_samples=draws, seed=seed)
+        return values[places]
 
     def evaluate(
         self,
@@ -98,13 +252,15 @@ class Fitted:
         next: int | None = None,
         share: float = 0.5,
         draws: int = DRAWS,
+        method: str | None = None,
         seed: int = 0,
         columns: Columns = Columns(),
     ) -> dict[str, Any]:
         """NLL, MSE, CRPS, coverage and PIT, means over observed values in the table's units.
 
         prediction: each row from the rows before it; with `after`, the `next` rows from everything up to then.
-        interpolation: a random `share` of the rows is hidden, each foretold from the visible rows before it.
+        interpolation: a random `share` of the rows is hidden, each foretold from the visible rows before it; with
+        method="smooth" (or one of those of `interpolate`) from the visible rows after it too.
         """
         table = self.read(data, columns)
         check_steps(table, self.marching)
@@ -121,45 +277,46 @@ class Fitted:
         else:
             raise SettingsError(f"the tasks are prediction and interpolation, but not {task!r}")
         request = inference.Request(asked.visible, asked.series, asked.times)
-        scores = inference.score(self.model, self.frame, request, asked.truth, num_samples=draws, seed=seed)
+        past_alone = task == "prediction" or method in (None, "prior")
+        name = None if method == "smooth" else method
+        way = find_forecast(self.model, name) if past_alone else find_interpolation(self.model, name)
+        scores = inference.score(self.model, self.frame, request, asked.truth, num_samples=draws, seed=seed, method=way)
         return {"task": task, **evaluation.summary(*scores, asked.mask)}
 
     def plot(
         self,
         data: Any,
         path: str | Path,
+        what: str = "forecast",
         *,
-        until: Any,
+        until: Any = None,
         after: Any = None,
+        series: Sequence[Any] | None = None,
         most: int = 6,
         draws: int = DRAWS,
         seed: int = 0,
         columns: Columns = Columns(),
     ) -> None:
-        """Nothing; a fan chart of the first `most` series: forecasts from the last observation (or the last up to
-        `after`; what comes later is drawn as hidden) until a time."""
+        """Nothing; a picture (.png, .svg, .pdf, or .html that can be zoomed) of these series, or the first `most`.
+
+        forecast: from the last observation (or the last up to `after`; what comes later is drawn as hidden) until a
+        time; interpolation: between the observations; latent: paths of the latent state of the first of these series;
+        drift: what moves them.
+        """
         table = self.read(data, columns)
-        end = float(parse_times([until], self.axis)[0])
-        cut = None if after is None else float(parse_times([after], self.axis)[0])
-        visible = table if cut is None else table.keep_rows(table.times <= cut)
-        series = np.flatnonzero(np.diff(visible.starts))[:most]
-        if not len(series):
-            raise DataError(f"no series has an observation up to {after}")
-        last = visible.times[visible.starts[series + 1] - 1]
-        if not (last < end).any():
-            raise DataError(f"until {until} comes before the last observation of every series")
-        series, last = series[last < end], last[last < end]
-        times = np.linspace(last, end, 80, axis=1)[:, 1:]
-        request = inference.Request(visible, np.repeat(series, times.shape[1]), times.ravel())
-        check_steps(table, self.marching, request.series, request.times)
-        answer = inference.forecast(self.model, self.frame, request, levels=BANDS, num_samples=draws, seed=seed)
-        mean, bands = (part.reshape(*times.shape, *part.shape[1:]) for part in (answer.mean, answer.quantiles))
-        fan_chart(
-            table,
-            [Fan(int(n), *each) for n, *each in zip(series, times, mean, bands, strict=True)],
-            Path(path),
-            cut=cut,
-        )
+        if what not in charts.KINDS:
+            raise SettingsError(f"a picture is of {', '.join(charts.KINDS)}, but not of {what!r}")
+        moment = lambda time: None if time is None else float(parse_times([time], self.axis)[0])
+        if what == "forecast" and until is None:
+            raise SettingsError("a picture of forecasts wants until, a time to go to")
+        if what != "forecast" and not (until is None and after is None):
+            raise SettingsError("until and after go with a picture of forecasts alone")
+        chosen = np.arange(min(most, table.num_series)) if series is None else find_series(table, np.array(series))
+        end = np.array([table.times.max() if until is None else moment(until)])
+        check_steps(table, self.marching, chosen, np.broadcast_to(end, chosen.shape))
+        subject = charts.Subject(self.model, self.frame, table, chosen, draws, seed)
+        when = {"until": moment(until), "cut": moment(after)} if what == "forecast" else {}
+        draw(charts.KINDS[what](subject, **when), Path(path), self.axis, time_name=table.layout.time)
 
     def save(self, folder: str | Path) -> None:
         """Nothing; the folder holds a run that `load` reads."""
@@ -172,78 +329,8 @@ class Fitted:
     @property
     def frame(self) -> inference.Frame:
         """What the model's numbers mean."""
-        buckets = min(self.settings.data.num_buckets or 1, inference.NUM_BUCKETS)
+        buckets = min(self.settings.data.num_buckets or 1, NUM_BUCKETS)
         return inference.Frame(self.scaler, self.marching, buckets)
-
-    def _queries(
-        self, table: Table, times: Any, every: float | None, until: Any, at: Any, columns: Columns
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Series numbers and times of what is asked."""
-        if sum(choice is not None for choice in (times, every, at)) != 1:
-            raise SettingsError("say when: times, or every with until, or at (a table of id and time)")
-        if until is not None and every is None:
-            raise SettingsError("until goes with every, and with neither times nor at")
-        if at is not None:
-            ids, moments = read_queries(at, axis=self.axis, columns=columns)
-            return _find_series(table, ids, len(moments)), moments
-        if times is not None:
-            moments = parse_times(times, self.axis)
-            return np.repeat(np.arange(table.num_series), len(moments)), np.tile(moments, table.num_series)
-        if until is None or every is None or not every > 0:
-            raise SettingsError("every wants a step above 0, and until a time to go to")
-        last = table.times[table.starts[1:] - 1]
-        with np.errstate(over="ignore"):
-            counts = np.maximum(np.floor((parse_times([until], self.axis)[0] - last) / every + 1e-9), 0)
-        if counts.max() < 1:
-            raise DataError(f"until {until} leaves no step of {every} after the last observation of any series")
-        if counts.sum() > MOST_QUERIES:
-            raise SettingsError(f"every {every} until {until} asks for more than {MOST_QUERIES:,} times in all")
-        counts = counts.astype(int)
-        series = np.repeat(np.arange(table.num_series), counts)
-        place = np.arange(len(series)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return series, last[series] + every * (place + 1)
-
-    def _to_frame(
-        self,
-        table: Table,
-        series: np.ndarray,
-        times: np.ndarray,
-        answer: inference.Forecast,
-        quantiles: Sequence[float],
-    ) -> Any:
-        channels = len(table.variables)
-        columns = {} if table.layout.id is None else {table.layout.id: np.repeat(table.ids[series], channels)}
-        columns[table.layout.time] = np.repeat(time_column(times, self.axis), channels)
-        columns["variable"] = np.tile(np.array(table.variables, object), len(times))
-        columns["mean"], columns["std"] = answer.mean.ravel(), answer.std.ravel()
-        for number, level in enumerate(quantiles):
-            columns[level_name(level)] = answer.quantiles[..., number].ravel()
-        return to_frame(columns, table.layout.backend, timezone=self.axis.timezone)
-
-
-def level_name(level: float) -> str:
-    """q05 of 0.05, q50 of 0.5, q2.5 of 0.025."""
-    percent = round(100 * level, 6)
-    return f"q{percent:02.0f}" if percent == round(percent) else f"q{percent:g}"
-
-
-def _check_levels(levels: Sequence[float]) -> None:
-    for level in levels:
-        if not 0 < level < 1:
-            raise SettingsError(f"a quantile lies between 0 and 1, but {level} was given")
-
-
-def _find_series(table: Table, ids: np.ndarray | None, count: int) -> np.ndarray:
-    """The number of each id; an id that the table does not have is refused."""
-    if ids is None:
-        if table.num_series > 1:
-            raise DataError("the table of times has no id column, but the data has more than one series")
-        return np.zeros(count, np.int64)
-    number = {str(name): place for place, name in enumerate(table.ids.tolist())}
-    try:
-        return np.array([number[str(name)] for name in ids.tolist()], np.int64)
-    except KeyError as missing:
-        raise DataError(f"series {missing.args[0]} is asked for, but the data has no observation of it") from None
 
 
 def load(folder: str | Path) -> Fitted:

@@ -1,8 +1,6 @@
 """Answers of a model for the series of a table: statistics of the mixture over paths, in the user's units."""
 
-import functools
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,27 +11,15 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from vsdn import metrics
-from vsdn.batches import Batches
-from vsdn.data import Scaler, Table
-from vsdn.grids import Grid, GridSet, Marching, Queries, QuerySet, make_grids, make_queries
+from vsdn.data import Table
+from vsdn.grids import Grid, Queries, make_grids
 from vsdn.likelihoods import Likelihood
 from vsdn.methods import Method, by_prior
 from vsdn.models import AbstractModel, Answer
 from vsdn.models.base import AbstractOnline
-from vsdn.models.vsdn import VSDN
+from vsdn.questions import Chunk, Forecast, Frame, Request, ask, chunk_size, chunks_of, in_units, series_keys
 
-MEMORY = 2**28  # bytes of latent states held at once
 MEASUREMENT = 0xFFFF_FFFD  # where a key's tree of paths has none
-NUM_BUCKETS = 2  # padded lengths, each of which is compiled
-
-
-class Forecast(NamedTuple):
-    """One row a query, one column a variable, in the user's units."""
-
-    mean: np.ndarray
-    std: np.ndarray
-    quantiles: np.ndarray  # (query, channel, level)
-    size: np.ndarray  # (query,) the effective number of particles; NaN where none were weighed
 
 
 class Scores(NamedTuple):
@@ -43,22 +29,6 @@ class Scores(NamedTuple):
     square: np.ndarray
     crps: np.ndarray
     pit: np.ndarray
-
-
-class Request(NamedTuple):
-    """What is asked: queries (series number, time) of a table that holds all that may be seen."""
-
-    table: Table
-    series: np.ndarray
-    times: np.ndarray
-
-
-class Frame(NamedTuple):
-    """What a model's numbers mean: its scaler and how its grids march."""
-
-    scaler: Scaler
-    marching: Marching
-    num_buckets: int = NUM_BUCKETS
 
 
 def forecast(
@@ -73,11 +43,8 @@ def forecast(
 ) -> Forecast:
     """Mean, deviation and quantiles of the mixture over paths, at each query."""
     truth = np.zeros((len(request.times), len(request.table.variables)))
-    summarise = functools.partial(_statistics, levels=tuple(levels))
-    asked = Asked(method, summarise, num_samples)
-    mean, std, quantiles, size = _answer(model, frame, request, truth, asked, seed=seed)
-    centre, spread = frame.scaler.mean, frame.scaler.std
-    return Forecast(centre + spread * mean, spread * std, centre[:, None] + spread[:, None] * quantiles, size)
+    asked = Asked(method, _statistics, num_samples, tuple(levels))
+    return in_units(frame.scaler, *_answer(model, frame, request, truth, asked, seed=seed))
 
 
 def states(
@@ -92,7 +59,7 @@ def states(
 ) -> Forecast:
     """Mean, deviation and quantiles of the latent state at each query, in the model's own units."""
     truth = np.zeros((len(request.times), len(request.table.variables)))
-    asked = Asked(method, functools.partial(_state_statistics, levels=tuple(levels)), num_samples)
+    asked = Asked(method, _state_statistics, num_samples, tuple(levels))
     return Forecast(*_answer(model, frame, request, truth, asked, seed=seed))
 
 
@@ -101,8 +68,16 @@ def draws(
 ) -> np.ndarray:
     """(query, draw, channel): values along whole paths, so that those of one draw go together."""
     truth = np.zeros((len(request.times), len(request.table.variables)))
-    values, _ = _answer(model, frame, request, truth, Asked(method, _measurements, num_samples), seed=seed)
+    values, *_ = _answer(model, frame, request, truth, Asked(method, _measurements, num_samples), seed=seed)
     return frame.scaler.unscale(values)
+
+
+def paths(
+    model: AbstractModel, frame: Frame, request: Request, *, num_samples: int, seed: int, method: Method
+) -> np.ndarray:
+    """(query, draw, latent): latent states along whole paths, in the model's own units."""
+    truth = np.zeros((len(request.times), len(request.table.variables)))
+    return _answer(model, frame, request, truth, Asked(method, _states, num_samples), seed=seed)[0]
 
 
 def row_draws(model: AbstractOnline, frame: Frame, table: Table, *, num_samples: int, seed: int) -> np.ndarray:
@@ -110,9 +85,8 @@ def row_draws(model: AbstractOnline, frame: Frame, table: Table, *, num_samples:
     grids, keys = make_grids(table, frame.scaler, frame.marching), series_keys(table.ids, seed)
     values = np.empty((len(table.times), num_samples, len(table.variables)))
     most_points, most_rows = int(grids.num_points.max()) + 1, int(grids.num_rows.max())
-    size = _chunk_size(table.num_series, most_points, num_samples)
-    for chunk in np.split(np.arange(table.num_series), range(size, table.num_series, size)):
-        filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
+    size = chunk_size(table.num_series, most_points * num_samples)
+    for chunk, filled in chunks_of(table.num_series, size):
         parts = np.asarray(_row_draws(model, grids.pad(filled, most_points, most_rows), keys[filled], num_samples))
         for series, part in zip(chunk, parts, strict=False):
             rows = slice(table.starts[series], table.starts[series + 1])
@@ -126,14 +100,13 @@ def _row_draws(model: AbstractOnline, grids: Grid, keys: PRNGKeyArray, num_sampl
 
 
 def log_likelihoods(
-    model: VSDN, frame: Frame, table: Table, *, num_samples: int, seed: int
+    model: AbstractModel, frame: Frame, table: Table, *, num_samples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of each series in the user's units, estimated by particles, and the poorest effective number of them."""
+    """Of each series in the user's units, and the effective number of paths where they were fewest (NaN: exact)."""
     grids, keys = make_grids(table, frame.scaler, frame.marching), series_keys(table.ids, seed)
     most_points, most_rows = int(grids.num_points.max()) + 1, int(grids.num_rows.max())
-    size, parts = _chunk_size(table.num_series, most_points, num_samples), []
-    for chunk in np.split(np.arange(table.num_series), range(size, table.num_series, size)):
-        filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
+    size, parts = chunk_size(table.num_series, most_points * num_samples), []
+    for chunk, filled in chunks_of(table.num_series, size):
         pair = _log_likelihoods(model, grids.pad(filled, most_points, most_rows), keys[filled], num_samples)
         parts.append(np.stack(pair)[:, : len(chunk)])
     log_lik, least = np.concatenate(parts, axis=1)
@@ -142,7 +115,7 @@ def log_likelihoods(
 
 
 @eqx.filter_jit
-def _log_likelihoods(model: VSDN, grids: Grid, keys: PRNGKeyArray, num_samples: int) -> tuple[Array, Array]:
+def _log_likelihoods(model: AbstractModel, grids: Grid, keys: PRNGKeyArray, num_samples: int) -> tuple[Array, Array]:
     return jax.vmap(lambda grid, key: model.log_likelihood(grid, num_samples=num_samples, key=key))(grids, keys)
 
 
@@ -158,45 +131,59 @@ def score(
 ) -> Scores:
     """How well each query is foretold, against the truth (query, channel)."""
     asked = Asked(method, _scores, num_samples)
-    nll, square, crps, pit, _ = _answer(model, frame, request, frame.scaler.scale(truth), asked, seed=seed)
+    nll, square, crps, pit, *_ = _answer(model, frame, request, frame.scaler.scale(truth), asked, seed=seed)
     spread = frame.scaler.std
     return Scores(nll + np.log(spread), square * spread**2, crps * spread, pit)
 
 
-def _statistics(
-    likelihood: Likelihood, answer: Answer, _: Array, key: PRNGKeyArray, *, levels: tuple[float, ...]
-) -> tuple[Array, ...]:
-    quantiles = metrics.quantiles(likelihood, answer.params, levels)
-    mean, std = metrics.mean(likelihood, answer.params), metrics.std(likelihood, answer.params)
-    return mean, std, jnp.moveaxis(quantiles, 0, -1)
+class Asked(NamedTuple):
+    """How a question is answered, and what is wanted of the answer: nothing that changes from call to call, for each
+    is compiled."""
+
+    method: Method
+    summarise: Callable[["Said", "Asked"], tuple[Array, ...]]
+    num_samples: int
+    levels: tuple[float, ...] = ()
 
 
-def _state_statistics(
-    likelihood: Likelihood, answer: Answer, _: Array, key: PRNGKeyArray, *, levels: tuple[float, ...]
-) -> tuple[Array, ...]:
-    assert answer.states is not None
-    quantiles = jnp.quantile(answer.states, jnp.asarray(levels, answer.states.dtype), axis=0)
-    return answer.states.mean(axis=0), answer.states.std(axis=0), jnp.moveaxis(quantiles, 0, -1)
+class Said(NamedTuple):
+    """The answer for one series, and what it is held against."""
+
+    likelihood: Likelihood
+    answer: Answer
+    truth: Array
+    key: PRNGKeyArray
 
 
-def _scores(likelihood: Likelihood, answer: Answer, y: Array, key: PRNGKeyArray) -> tuple[Array, ...]:
-    params = answer.params
+def _statistics(said: Said, asked: Asked) -> tuple[Array, ...]:
+    likelihood, params = said.likelihood, said.answer.params
+    quantiles = metrics.quantiles(likelihood, params, asked.levels)
+    return metrics.mean(likelihood, params), metrics.std(likelihood, params), jnp.moveaxis(quantiles, 0, -1)
+
+
+def _state_statistics(said: Said, asked: Asked) -> tuple[Array, ...]:
+    states = said.answer.states
+    assert states is not None
+    quantiles = jnp.quantile(states, jnp.asarray(asked.levels, states.dtype), axis=0)
+    return states.mean(axis=0), states.std(axis=0), jnp.moveaxis(quantiles, 0, -1)
+
+
+def _scores(said: Said, asked: Asked) -> tuple[Array, ...]:
+    likelihood, params, y = said.likelihood, said.answer.params, said.truth
     square = (metrics.mean(likelihood, params) - y) ** 2
     density, pit = metrics.log_prob(likelihood, params, y), metrics.cdf(likelihood, params, y)
     return -density, square, metrics.crps(likelihood, params, y), pit
 
 
-def _measurements(likelihood: Likelihood, answer: Answer, _: Array, key: PRNGKeyArray) -> tuple[Array, ...]:
-    keys = jr.split(jr.fold_in(key, MEASUREMENT), answer.params.shape[1])
-    return (jax.vmap(lambda params, key: likelihood.sample(params, key=key), (1, 0))(answer.params, keys),)
+def _states(said: Said, asked: Asked) -> tuple[Array, ...]:
+    assert said.answer.states is not None
+    return (said.answer.states.swapaxes(0, 1),)
 
 
-class Asked(NamedTuple):
-    """How a question is answered, and what is wanted of the answer."""
-
-    method: Method
-    summarise: Callable[[Likelihood, Answer, Array, PRNGKeyArray], tuple[Array, ...]]
-    num_samples: int
+def _measurements(said: Said, asked: Asked) -> tuple[Array, ...]:
+    params = said.answer.params
+    keys = jr.split(jr.fold_in(said.key, MEASUREMENT), params.shape[1])
+    return (jax.vmap(lambda params, key: said.likelihood.sample(params, key=key), (1, 0))(params, keys),)
 
 
 @eqx.filter_jit
@@ -205,55 +192,19 @@ def _summaries(
 ) -> tuple[Array, ...]:
     """What is wanted of the answer to each query of each series; compiled once a shape, whoever asks."""
     answer = asked.method(model, grid, queries, num_samples=asked.num_samples, keys=keys)
-    one = lambda answer, truth, key: asked.summarise(model.likelihood, answer, truth, key)
+    one = lambda answer, truth, key: asked.summarise(Said(model.likelihood, answer, truth, key), asked)
     parts = jax.vmap(one)(answer._replace(size=None), truth, keys)
-    return (*parts, jnp.full(truth.shape[:2], jnp.nan) if answer.size is None else answer.size)
+    return parts if answer.size is None else (*parts, answer.size)
 
 
 def _answer(
     model: AbstractModel, frame: Frame, request: Request, truth: np.ndarray, asked: Asked, *, seed: int
 ) -> list[np.ndarray]:
-    """What is wanted of every query, in the order asked; few series at a time bound the memory."""
-    table, scaler, marching = request.table, frame.scaler, frame.marching
-    queries = make_queries(table, scaler, marching, request.series, request.times)
-    grids = make_grids(table, scaler, marching, tail=queries.tail)
-    keys = series_keys(table.ids, seed)
-    answers: list[np.ndarray] = []
-    for series, grid, own, places in _chunks(grids, queries, frame.num_buckets, asked):
-        parts = _summaries(model, grid, own, jnp.asarray(truth[places]), keys[series], asked)
-        if not answers:
-            answers = [np.empty((len(request.times), *part.shape[2:])) for part in parts]
-        for answer, part in zip(answers, parts, strict=True):
-            answer[places.ravel()] = np.asarray(part).reshape(-1, *part.shape[2:])
-    return answers
+    """What is wanted of every query, in the order asked."""
 
+    def answer(chunk: Chunk) -> tuple[Array, ...]:
+        own = jnp.asarray(truth[chunk.places])
+        return _summaries(model, chunk.grid, chunk.queries, own, chunk.keys, asked)
 
-def _chunks(
-    grids: GridSet, queries: QuerySet, num_buckets: int, asked: Asked
-) -> Iterator[tuple[np.ndarray, Grid, Queries, np.ndarray]]:
-    """Series numbers, grids, queries and the queries' places in the caller's order, a chunk at a time."""
-    counts = np.diff(queries.starts)
-    wanted = np.flatnonzero(counts)
-    longest = int(grids.num_points[wanted].max() + counts.max())
-    if asked.method is not by_prior:
-        longest = max(longest, asked.num_samples)  # particles are compared with each other
-    size = _chunk_size(len(wanted), longest, asked.num_samples)
-    batches = Batches.make(grids, size, num_buckets)
-    for number in range(len(batches.num_points)):
-        mine = wanted[batches.bucket[wanted] == number]
-        for chunk in np.split(mine, range(size, len(mine), size)) if len(mine) else []:
-            filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
-            num_queries = int(counts[mine].max())
-            grid = grids.pad(filled, int(batches.num_points[number]), int(batches.num_rows[number]))
-            yield filled, grid, queries.pad(filled, num_queries), queries.places(filled, num_queries)
-
-
-def _chunk_size(num_series: int, longest: int, num_samples: int) -> int:
-    """How many series fit into memory at once."""
-    return max(1, min(num_series, 1024, MEMORY // (4 * 64 * num_samples * longest)))
-
-
-def series_keys(ids: np.ndarray, seed: int) -> PRNGKeyArray:
-    """A key for each series that follows from its id: other series, and their order, change nothing."""
-    codes = np.array([zlib.crc32(str(name).encode()) for name in ids.tolist()], np.uint32)
-    return jax.vmap(lambda code: jr.fold_in(jr.key(seed), code))(codes)
+    in_pairs = asked.method is not by_prior
+    return ask(answer, frame, request, num_samples=asked.num_samples, seed=seed, in_pairs=in_pairs)

@@ -1,17 +1,19 @@
 """What every model offers: evidence to train on, forecasts to use."""
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.nn import logsumexp
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries
 from vsdn.likelihoods import FAMILIES, Likelihood
 from vsdn.models.drawing import draw_series
 from vsdn.nets import ACTIVATIONS
+from vsdn.particles import effective_size
 from vsdn.settings import ModelSettings
 
 
@@ -31,8 +33,19 @@ class Answer(NamedTuple):
     size: Float[Array, " query"] | None = None  # the effective number of particles, if they were weighed
 
 
+class Field(NamedTuple):
+    """What moves the latent paths of one series along its steps."""
+
+    prior: Float[Array, "sample step latent"]  # drift
+    posterior: Float[Array, "sample step latent"]  # drift
+    diffusion: Float[Array, "step latent"]
+
+
 class AbstractModel(eqx.Module):
     """A model of one series; `vmap` makes it one of many."""
+
+    has_states: ClassVar[bool] = True  # whether there is a latent state
+    has_paths: ClassVar[bool] = True  # whether the components of `interpolate` are whole paths
 
     likelihood: eqx.AbstractVar[Likelihood]
 
@@ -57,6 +70,16 @@ class AbstractModel(eqx.Module):
     @abstractmethod
     def interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
         """What would be measured at each query, given every row before and after it, and at it."""
+
+    def log_likelihood(
+        self, grid: Grid, *, num_samples: int, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """An estimate of the log-likelihood, whose exponential is unbiased, and the effective number of paths (NaN
+        where it is exact)."""
+        evidence = self.evidence(grid, num_samples=num_samples, key=key)
+        log_weights = evidence.log_lik - evidence.log_ratio
+        size = effective_size(jax.nn.log_softmax(log_weights))
+        return logsumexp(log_weights) - jnp.log(num_samples), size
 
     # The same for a batch, one key a series: for models that can do many series sooner than one by one.
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vsdn.grids import Grid, at_rows, last_row
 from vsdn.likelihoods import Likelihood
-from vsdn.models.base import Evidence, make_decoder, make_likelihood, masked_log_lik
+from vsdn.models.base import Evidence, Field, make_decoder, make_likelihood, masked_log_lik
 from vsdn.models.latent import AbstractLatent, Reading, Recognition
 from vsdn.nets import Drift, bounded_exp
 from vsdn.sde import Path, Steps, bridge_step, path_noise, path_seed, posterior_path, prior_path
@@ -82,6 +82,13 @@ class LatentSDE(AbstractLatent):
             return jnp.where((number <= known)[:, None], inferred, foretold)
 
         return jax.vmap(path)(jnp.arange(num_samples))
+
+    def field(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Field:
+        """What moves the latent paths."""
+        states = self.posterior_paths(grid, num_samples=num_samples, key=key).states[:, :-1]
+        steps = self.steps(grid, self.recognition(grid, last_row(grid)[-1]))
+        along = lambda drift, context: jax.vmap(jax.vmap(drift), (0, None))(states, context)
+        return Field(along(self.prior, steps.prior), along(self.posterior, steps.posterior), steps.diffusion)
 
     def branch(
         self,

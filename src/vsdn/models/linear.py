@@ -1,5 +1,7 @@
 """The exact linear model: a linear SDE seen through a linear readout, trained on its Kalman likelihood."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -35,6 +37,8 @@ class Linear(AbstractOnline):
 
     Known periods enter the readout alone: driven by a sinusoid, a linear system answers with one of the same period.
     """
+
+    has_paths: ClassVar[bool] = False
 
     likelihood: Likelihood
     root_rate: Float[Array, " mode"]  # √a: a rate of 0, a level that stays, is inside the range
@@ -96,6 +100,11 @@ class Linear(AbstractOnline):
     def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
         log_lik = jnp.sum(self.beliefs(grid)[0].log_lik)[None]
         return Evidence(log_lik, jnp.zeros_like(log_lik), jnp.zeros_like(log_lik))
+
+    def log_likelihood(
+        self, grid: Grid, *, num_samples: int, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        return jnp.sum(self.beliefs(grid)[0].log_lik), jnp.full((), jnp.nan)
 
     def predict(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel param"]:
         return self.foretell(self.beliefs(grid)[0].before, grid.clock[grid.rows])

@@ -1,6 +1,6 @@
 """What models without a latent path share: forecasts of one component, and interpolation by trying values out."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,15 @@ QUERIES_AT_ONCE = 32
 
 class AbstractPathless(AbstractOnline):
     """A model without latent paths: its mixture has one component, and nothing is charged."""
+
+    has_states: ClassVar[bool] = False
+    has_paths: ClassVar[bool] = False
+
+    def log_likelihood(
+        self, grid: Grid, *, num_samples: int, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        params = self.predict(grid, num_samples=num_samples, key=key)[0]
+        return masked_log_lik(self.likelihood, params, grid), jnp.full((), jnp.nan)
 
     def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
         params = self.predict(grid, num_samples=num_samples, key=key)[0]

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 from vsdn import fused
 from vsdn.grids import Grid, Queries, at_rows, last_row, within
 from vsdn.likelihoods import Likelihood
-from vsdn.models.base import AbstractOnline, Answer, Evidence, make_likelihood, masked_log_lik
+from vsdn.models.base import AbstractOnline, Answer, Evidence, Field, make_likelihood, masked_log_lik
 from vsdn.nets import ACTIVATIONS, ODERNN, AbstractEncoder, Diffusion, Drift, Filter, Memory, Smoother, SplitMLP
 from vsdn.particles import FORWARD, Filtered, equal, filter_particles, go_on, smooth_particles
 from vsdn.sde import (
@@ -233,9 +233,16 @@ class VSDN(AbstractOnline):
     def log_likelihood(
         self, grid: Grid, *, num_samples: int, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """An estimate of the log-likelihood, whose exponential is unbiased, and the poorest effective size."""
         _, known = self.particles(grid, num_samples=num_samples, key=key)
         return known.log_lik, jnp.min(known.size)
+
+    def field(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Field:
+        walk = self.posterior_walk(grid)
+        paths = posterior_paths(self.drift, walk.start(num_samples), walk.steps, key=key).states
+        steps = embed(self.drift, walk.steps)
+        along = jax.vmap(jax.vmap(self.drift), (0, None))
+        prior, posterior = along(paths[:, :-1], steps.prior), along(paths[:, :-1], steps.posterior)
+        return Field(prior, posterior, steps.diffusion)
 
     def begin(self, *, num_samples: int, key: PRNGKeyArray) -> Going:
         x0 = self.initial(self.memory.initial)
