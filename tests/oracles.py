@@ -185,3 +185,15 @@ class LinearSystem(NamedTuple):
         return mean[ask] + gain @ (y.ravel() - mean[: ask.start])[seen[: ask.start]], np.diag(
             cov[ask, ask] - gain @ cov[seen, ask]
         )
+
+    def joint(
+        self, times: np.ndarray, y: np.ndarray, mask: np.ndarray, when: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (time · channel) and covariance of y at other times, given what the mask shows of it at these."""
+        order = np.argsort(np.concatenate([times, when]), kind="stable")
+        mean, cov = self.values(np.concatenate([times, when])[order])
+        place = np.argsort(order)  # of each time among all
+        index = place[:, None] * len(self.noise) + np.arange(len(self.noise))
+        seen, ask = index[: len(times)][mask], index[len(times) :].ravel()
+        gain = np.linalg.solve(cov[np.ix_(seen, seen)], cov[np.ix_(seen, ask)]).T
+        return mean[ask] + gain @ (y[mask] - mean[seen]), cov[np.ix_(ask, ask)] - gain @ cov[np.ix_(seen, ask)]

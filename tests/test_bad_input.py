@@ -252,7 +252,9 @@ OUTPUTS = {
         f"{ASK} --times 9 --out f.csv", r"cannot write f.csv: it is a folder", lambda: Path("f.csv").mkdir()
     ),
     "forecast to no kind": Case(f"{ASK} --times 9 --out f.txt --plot f.png", r"ending in .csv or .parquet .*f.txt"),
-    "picture of no kind": Case(f"{ASK} --times 9 --out f.csv --plot f.gif", r"--plot wants a .png, .svg, .pdf .*f.gif"),
+    "picture of no kind": Case(
+        f"{ASK} --times 9 --out f.csv --plot f.gif", r"a picture is a .png, .svg, .pdf, .html file.*f.gif"
+    ),
     "picture below /proc": Case(f"{ASK} --times 9 --out f.csv --plot /proc/f.png", r"cannot write /proc/f.png: "),
     "data set below /proc": Case(
         "datasets make double-ou --series 3 --out /proc/f.csv", r"/proc/f.csv cannot be written"

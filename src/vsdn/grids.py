@@ -81,13 +81,13 @@ _gather.defvjp(_gather_forward, _gather_backward)
 
 def until(grid: Grid, point: Int[Array, ""]) -> Grid:
     """The grid as it ends at a point: what comes later is padding."""
-    later = jnp.arange(grid.dt.shape[0]) > point
+    later = jnp.arange(grid.dt.shape[0], dtype=jnp.int32) > point
     return grid._replace(dt=jnp.where(later, 0.0, grid.dt), mask=grid.mask & ~later[:, None])
 
 
 def last_row(grid: Grid) -> Int[Array, " point"]:
     """The last point up to and with each one at which something was seen; −1 before the first."""
-    number = jnp.arange(grid.dt.shape[0])
+    number = jnp.arange(grid.dt.shape[0], dtype=jnp.int32)
     return jax.lax.cummax(jnp.where(grid.mask.any(axis=1), number, -1))
 
 

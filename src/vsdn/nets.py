@@ -321,7 +321,7 @@ class Smoother(AbstractEncoder):
 
     def guide(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
         context = self.backward.backward(grid, self.backward.initial, next_row_only=True)
-        before_last = jnp.arange(grid.dt.shape[0] - 1) < last_row(grid)[-1]
+        before_last = jnp.arange(grid.dt.shape[0] - 1, dtype=jnp.int32) < last_row(grid)[-1]
         return memory.post[:-1] + jnp.where(before_last[:, None], context[:-1], 0.0)
 
     def beyond(self) -> Float[Array, " hidden"]:

@@ -117,7 +117,7 @@ def filter_particles(
     first, rest = jax.tree.map(lambda part: part[0], rows), jax.tree.map(lambda part: part[1:], rows)
     begin = _Going(Cloud(x0, level), x0, jnp.asarray(count, x0.dtype))
     going, start = look(begin, first, seen[0], jnp.zeros((), jnp.int32))
-    _, known = jax.lax.scan(step, going, (jnp.arange(len(steps.dt)), steps, rest, seen[1:]))
+    _, known = jax.lax.scan(step, going, (jnp.arange(len(steps.dt), dtype=jnp.int32), steps, rest, seen[1:]))
     whole = jax.tree.map(lambda one, more: jnp.concatenate([one[None], more]), start, known)
     return whole._replace(log_lik=jnp.sum(whole.log_lik))
 
@@ -142,7 +142,7 @@ def smooth_particles(
         x = jnp.where(number > last, later, chosen)
         return x, x
 
-    inputs = (jnp.arange(cloud.states.shape[0]), *cloud, arrive, spread)
+    inputs = (jnp.arange(cloud.states.shape[0], dtype=jnp.int32), *cloud, arrive, spread)
     past = jax.lax.scan(step, cloud.states[0], inputs, reverse=True)[1].swapaxes(0, 1)
     return go_on(drift, past, steps, last, key=key)
 
@@ -151,7 +151,7 @@ def go_on(
     drift: Drift, past: Float[Array, "particle point latent"], steps: Steps, last: Int[Array, ""], *, key: PRNGKeyArray
 ) -> Float[Array, "particle point latent"]:
     """Paths as they are up to the point `last`, and by the prior from there; from their start if it is −1."""
-    number, seed = jnp.arange(past.shape[1]), path_seed(key)
+    number, seed = jnp.arange(past.shape[1], dtype=jnp.int32), path_seed(key)
     beyond = steps._replace(dt=jnp.where(number[1:] > last, steps.dt, 0.0))
 
     def one(path: Array, states: Float[Array, "point latent"]) -> Float[Array, "point latent"]:

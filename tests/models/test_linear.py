@@ -100,6 +100,67 @@ def test_forecasts_are_the_dense_conditional_law(key):
     np.testing.assert_allclose(rows, params[1 : 1 + len(own)], rtol=1e-8, atol=1e-10)
 
 
+def ask_at(table, series, marching, asked):
+    """A series on its grid, and queries at these times."""
+    scaler = make_scaler(table)
+    queries = make_queries(table, scaler, marching, np.full(len(asked), series), asked)
+    grids = make_grids(table, scaler, marching, tail=queries.tail)
+    first = lambda batch: jax.tree.map(lambda part: part[0], batch)
+    num_rows = int(grids.num_rows[series])
+    grid = first(grids.pad(np.array([series]), int(grids.num_points[series]) + 2, num_rows + 1))
+    return grid, first(queries.pad(np.array([series]), len(asked)))
+
+
+@pytest.mark.usefixtures("x64")
+def test_interpolation_and_filter_are_the_dense_conditional_law(key):
+    table, model = make_table(3, max_rows=14), shaken(make_model("linear"), key)
+    times, y, mask, clock = rows_of(table, 1, START)
+    own = table.times[table.starts[1] : table.starts[2]]
+    asked = np.concatenate([[START.start], own, own + 0.03, 0.5 * (own[1:] + own[:-1]), [own[-1] + 2.0]])
+    grid, queries = ask_at(table, 1, START, asked)
+    answer = jax.jit(lambda grid, queries: model.interpolate(grid, queries, num_samples=1, key=key).params[0])
+    params = answer(grid, queries)
+    system, centred = as_system(model), y - level(model, clock)
+    moments = lambda params: (model.likelihood.mean(params), model.likelihood.variance(params))
+    for number, time in enumerate(asked):
+        when = np.array([(time - START.start) / make_scaler(table).time_scale])
+        mean, cov = system.joint(times, centred, mask, when)
+        got = moments(params[number])
+        np.testing.assert_allclose(got[0], mean + level(model, START.clock(np.array([time])))[0], rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(got[1], np.diag(cov), rtol=1e-7)
+    filtered = jax.jit(lambda grid: model.filter(grid, num_samples=1, key=key).params[0])(grid)
+    for row in range(len(own)):
+        past = slice(0, row + 1)
+        mean, cov = system.joint(times[past], centred[past], mask[past], times[row : row + 1])
+        got = moments(filtered[row])
+        np.testing.assert_allclose(got[0], mean + level(model, clock[row : row + 1])[0], rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(got[1], np.diag(cov), rtol=1e-7)
+
+
+@pytest.mark.usefixtures("x64")
+def test_draws_have_the_joint_law(key):
+    """Of what was measured again at all rows, and at times between and after them; mean and covariance."""
+    table, model = make_table(3, max_rows=7), shaken(make_model("linear"), key)
+    times, y, mask, clock = rows_of(table, 1, START)
+    own = table.times[table.starts[1] : table.starts[2]]
+    when = np.sort(np.concatenate([0.5 * (own[1:] + own[:-1]), [own[-1] + 0.2, own[-1] + 1.5]]))
+    merged, rows = table.with_times(np.ones(len(when), int), when)
+    grid, _ = ask_at(merged, 1, START, own[:1])
+    draw = jax.jit(lambda grid: model.sample_rows(grid, num_samples=40_000, key=key))
+    values = np.asarray(draw(grid))[:, rows - merged.starts[1]]
+    mean, cov = as_system(model).joint(
+        times, y - level(model, clock), mask, (when - START.start) / make_scaler(table).time_scale
+    )
+    mean += level(model, START.clock(when)).ravel()
+    flat = values.reshape(len(values), -1)
+    assert np.all(np.abs(flat.mean(axis=0) - mean) < 4 * np.sqrt(np.diag(cov) / len(flat)))
+    centred = flat - mean
+    products = centred[:, :, None] * centred[:, None]
+    assert np.all(np.abs(products.mean(axis=0) - cov) < 4.5 * products.std(axis=0) / len(flat) ** 0.5)
+    apart = np.abs(cov - np.diag(np.diag(cov)))
+    assert apart.max() > 0.1  # times go together
+
+
 @pytest.mark.usefixtures("x64")
 def test_the_solver_step_changes_no_answer(key):
     table, model = make_table(), shaken(make_model("linear"), key)

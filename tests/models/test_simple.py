@@ -11,6 +11,7 @@ from vsdn import inference, training
 from vsdn.batches import Batches
 from vsdn.data import Scaler, Table
 from vsdn.grids import Marching, make_grids
+from vsdn.methods import by_interpolation
 from vsdn.settings import Settings
 
 
@@ -75,3 +76,32 @@ def test_the_mean_is_that_of_the_training_part_whatever_was_seen():
     np.testing.assert_allclose(answer.mean, np.broadcast_to(scaler.mean, (3, 2)), rtol=1e-12)
     np.testing.assert_allclose(answer.std, np.broadcast_to(scaler.std, (3, 2)), rtol=1e-6)
     assert not jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))  # nothing to learn
+
+
+@pytest.mark.usefixtures("x64")
+def test_between_two_values_the_last_value_is_a_bridge(key):
+    """Tried out: N(last, v₁), from which the next row is foretold as N(value, v₂); so Bayes' rule is in closed form."""
+    table = Table(
+        ids=np.arange(1),
+        starts=np.array([0, 2]),
+        times=np.array([0.0, 2.0]),
+        values=np.array([[-1.0, 0.5], [1.5, 0.0]]),
+        mask=np.array([[True, True], [True, False]]),
+        variables=("a", "b"),
+    )
+    model = make_model("last-value", clock_size=0)
+    model = eqx.tree_at(lambda m: m.raw, model, np.array([[-3.0, 0.5], [-3.0, 0.2]]))
+    frame = inference.Frame(Scaler(np.zeros(2), np.ones(2), 1.0), Marching(0.3))
+    request = inference.Request(table, np.zeros(1, int), np.array([0.7]))
+    answer = inference.forecast(
+        model, frame, request, levels=(0.5,), num_samples=20_000, seed=0, method=by_interpolation
+    )
+    start, slope = np.log1p(np.exp(np.asarray(model.raw))).T
+    before, after = start + slope * 0.7, start + slope * 1.3
+    variance = 1 / (1 / before[0] + 1 / after[0])
+    mean = variance * (-1.0 / before[0] + 1.5 / after[0])
+    assert answer.size is not None
+    assert abs(answer.mean[0, 0] - mean) < 4 * np.sqrt(variance / answer.size[0])
+    np.testing.assert_allclose(answer.std[0, 0], np.sqrt(variance), rtol=4 / np.sqrt(2 * answer.size[0]))
+    assert abs(answer.mean[0, 1] - 0.5) < 4 * np.sqrt(before[1] / answer.size[0])  # nothing is seen of it later
+    np.testing.assert_allclose(answer.std[0, 1], np.sqrt(before[1]), rtol=4 / np.sqrt(2 * answer.size[0]))

@@ -1,6 +1,6 @@
 """Whole series from a model that goes along with its data: what it foretells is drawn, and taken as if it were seen."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from vsdn.likelihoods import Likelihood
 from vsdn.particles import POOR, effective_size, either, systematic
 
 
+@runtime_checkable
 class Stepping(Protocol):
     """What a model must offer; `vsdn.models.base.AbstractOnline` tells what each means."""
 
@@ -49,7 +50,7 @@ def draw_series(
         states, values, log_prob = jax.vmap(one)(states, jr.split(draw_key, num_samples))
         log_weights = jax.nn.log_softmax(log_weights + log_prob)
         poor = effective_size(log_weights) < POOR * num_samples
-        chosen = jnp.where(poor, systematic(log_weights, key=choice_key), jnp.arange(num_samples))
+        chosen = jnp.where(poor, systematic(log_weights, key=choice_key), jnp.arange(num_samples, dtype=jnp.int32))
         states = jax.tree.map(lambda part: part[chosen], states)
         return (states, jnp.where(poor, level, log_weights)), (values, chosen)
 

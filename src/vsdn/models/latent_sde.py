@@ -70,7 +70,7 @@ class LatentSDE(AbstractLatent):
         """Paths of the posterior SDE up to the point `known`, and of the prior SDE from there."""
         reading, seed = self.recognition(grid, known), path_seed(key)
         start, steps = reading.start, self.steps(grid, reading)
-        number = jnp.arange(grid.dt.shape[0])
+        number = jnp.arange(grid.dt.shape[0], dtype=jnp.int32)
         before = number[1:] <= known
         past = steps._replace(dt=jnp.where(before, steps.dt, 0.0), prior=steps.posterior)
         future = steps._replace(dt=jnp.where(before, 0.0, steps.dt))

@@ -81,7 +81,7 @@ class AbstractPathless(AbstractOnline):
             total = total + jnp.where(number > point, jnp.sum(jnp.where(mask, log_prob, 0.0)), 0.0)
             return (either(number > point, taken, state), total), None
 
-        inputs = (jnp.arange(1, len(grid.dt)), grid.dt[1:], grid.clock[:-1], grid.clock[1:])
+        inputs = (jnp.arange(1, len(grid.dt), dtype=jnp.int32), grid.dt[1:], grid.clock[:-1], grid.clock[1:])
         inputs = (*inputs, grid.values[1:], grid.mask[1:])
         return jax.lax.scan(step, (state, jnp.zeros((), grid.dt.dtype)), inputs)[0][1]
 
