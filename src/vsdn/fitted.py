@@ -1,6 +1,7 @@
 """A fitted model, ready to be asked: forecast, evaluate, plot, save, load."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,20 @@ import numpy as np
 from vsdn import checkpoint, evaluation, inference
 from vsdn.caching import use_compilation_cache
 from vsdn.checkpoint import Config
-from vsdn.data import Scaler, Table, TimeAxis
+from vsdn.data import Layout, Scaler, Table, TimeAxis
 from vsdn.errors import DataError, SettingsError
-from vsdn.frames import Columns, parse_times, read_queries, read_table, time_column, to_frame
+from vsdn.frames import Columns, parse_times, read_queries, read_table
 from vsdn.grids import Marching
 from vsdn.models import MODELS, AbstractModel
-from vsdn.planning import check_steps, make_marching
+from vsdn.models.base import AbstractOnline
+from vsdn.planning import CUT_SHARES, check_steps, make_marching
 from vsdn.plots import BANDS, Fan, fan_chart
 from vsdn.settings import Settings
+from vsdn.stepping import Stepper
+from vsdn.tracking import ALONE, QUANTILES, Online, Subject
 from vsdn.training import Epoch
 from vsdn.version import __version__
 
-QUANTILES = (0.05, 0.5, 0.95)
 DRAWS = 128
 MOST_QUERIES = 10**8
 
@@ -75,7 +78,7 @@ class Fitted:
     ) -> Any:
         """A frame of mean, std and quantiles of every variable, at `times` of each series (or `every` step after its
         last observation `until` a time, or the id, time rows of the table `at`), each from what was seen before it."""
-        _check_levels(quantiles)
+        inference.check_levels(quantiles)
         table = self.read(data, columns)
         series, moments = self._queries(table, times, every, until, at, columns)
         check_steps(table, self.marching, series, moments)
@@ -161,6 +164,33 @@ class Fitted:
             cut=cut,
         )
 
+    def online(
+        self, ids: Sequence[Any] | str | None = None, *, draws: int = DRAWS, seed: int = 0, window: int = 0
+    ) -> Online:
+        """The state before anything was seen, of one series or of those with these ids; more may come later.
+
+        Its updates and forecasts are those of `forecast` on the same data; the last `window` updates of each series
+        are kept, so that a late observation can be replayed among them.
+        """
+        return Online.begin(self.subject(draws=draws, seed=seed, window=window), _names(ids))
+
+    def subject(self, *, draws: int, seed: int, window: int) -> Subject:
+        """What an online state is of."""
+        columns = self.config.source.columns
+        layout = Layout(id=columns.get("id") or "id", time=columns.get("time") or "time")
+        return Subject(self.stepper, self.config.variables, self.axis, layout, draws, seed, window)
+
+    @functools.cached_property
+    def stepper(self) -> Stepper:
+        """The compiled steps that all online states of this model share."""
+        if isinstance(self.model, AbstractOnline):
+            return Stepper(self.model, self.scaler, self.marching)
+        able = [name for name in MODELS if name not in CUT_SHARES]
+        raise SettingsError(
+            f"{self.settings.model.model} cannot go online: it reads a series from its end, so that each update would "
+            f"cost more than the last; use one of {', '.join(able)}"
+        )
+
     def save(self, folder: str | Path) -> None:
         """Nothing; the folder holds a run that `load` reads."""
         folder = Path(folder)
@@ -210,26 +240,12 @@ class Fitted:
         answer: inference.Forecast,
         quantiles: Sequence[float],
     ) -> Any:
-        channels = len(table.variables)
-        columns = {} if table.layout.id is None else {table.layout.id: np.repeat(table.ids[series], channels)}
-        columns[table.layout.time] = np.repeat(time_column(times, self.axis), channels)
-        columns["variable"] = np.tile(np.array(table.variables, object), len(times))
-        columns["mean"], columns["std"] = answer.mean.ravel(), answer.std.ravel()
-        for number, level in enumerate(quantiles):
-            columns[level_name(level)] = answer.quantiles[..., number].ravel()
-        return to_frame(columns, table.layout.backend, timezone=self.axis.timezone)
+        ids = table.ids[series]
+        return inference.forecast_frame(table.layout, self.axis, table.variables, ids, times, answer, quantiles)
 
 
-def level_name(level: float) -> str:
-    """q05 of 0.05, q50 of 0.5, q2.5 of 0.025."""
-    percent = round(100 * level, 6)
-    return f"q{percent:02.0f}" if percent == round(percent) else f"q{percent:g}"
-
-
-def _check_levels(levels: Sequence[float]) -> None:
-    for level in levels:
-        if not 0 < level < 1:
-            raise SettingsError(f"a quantile lies between 0 and 1, but {level} was given")
+def _names(ids: Sequence[Any] | str | None) -> Sequence[Any]:
+    return (ALONE,) if ids is None else (ids,) if isinstance(ids, str) else ids
 
 
 def _find_series(table: Table, ids: np.ndarray | None, count: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 import functools
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,7 +14,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vsdn import metrics
 from vsdn.batches import Batches
-from vsdn.data import Scaler, Table
+from vsdn.data import Layout, Scaler, Table, TimeAxis
+from vsdn.errors import SettingsError
+from vsdn.frames import time_column, to_frame
 from vsdn.grids import Grid, GridSet, Marching, Queries, QuerySet, make_grids, make_queries
 from vsdn.likelihoods import Likelihood
 from vsdn.models import AbstractModel
@@ -61,8 +63,13 @@ def forecast(
     """Mean, deviation and quantiles of the mixture over paths, at each query."""
     truth = np.zeros((len(request.times), len(request.table.variables)))
     summarise = functools.partial(_statistics, levels=tuple(levels))
-    mean, std, quantiles = _answer(model, frame, request, truth, summarise, num_samples=num_samples, seed=seed)
-    centre, spread = frame.scaler.mean, frame.scaler.std
+    parts = _answer(model, frame, request, truth, summarise, num_samples=num_samples, seed=seed)
+    return in_units(frame.scaler, *parts)
+
+
+def in_units(scaler: Scaler, mean: np.ndarray, std: np.ndarray, quantiles: np.ndarray) -> Forecast:
+    """The forecast in the user's units."""
+    centre, spread = scaler.mean, scaler.std
     return Forecast(centre + spread * mean, spread * std, centre[:, None] + spread[:, None] * quantiles)
 
 
@@ -77,6 +84,11 @@ def score(
 
 
 def _statistics(likelihood: Likelihood, params: Array, _: Array, *, levels: tuple[float, ...]) -> tuple[Array, ...]:
+    return statistics(likelihood, params, levels=levels)
+
+
+def statistics(likelihood: Likelihood, params: Array, *, levels: tuple[float, ...]) -> tuple[Array, Array, Array]:
+    """Mean, deviation and quantiles (query, channel, level) of a mixture at each query, in the model's units."""
     quantiles = metrics.quantiles(likelihood, params, levels)
     return metrics.mean(likelihood, params), metrics.std(likelihood, params), jnp.moveaxis(quantiles, 0, -1)
 
@@ -150,3 +162,35 @@ def series_keys(ids: np.ndarray, seed: int) -> PRNGKeyArray:
     """A key for each series that follows from its id: other series, and their order, change nothing."""
     codes = np.array([zlib.crc32(str(name).encode()) for name in ids.tolist()], np.uint32)
     return jax.vmap(lambda code: jr.fold_in(jr.key(seed), code))(codes)
+
+
+def check_levels(levels: Sequence[float]) -> None:
+    """Nothing, or an error: one is no level of a quantile."""
+    for level in levels:
+        if not 0 < level < 1:
+            raise SettingsError(f"a quantile lies between 0 and 1, but {level} was given")
+
+
+def level_name(level: float) -> str:
+    """q05 of 0.05, q50 of 0.5, q2.5 of 0.025."""
+    percent = round(100 * level, 6)
+    return f"q{percent:02.0f}" if percent == round(percent) else f"q{percent:g}"
+
+
+def forecast_frame(
+    layout: Layout,
+    axis: TimeAxis,
+    variables: tuple[str, ...],
+    ids: np.ndarray,
+    times: np.ndarray,
+    answer: Forecast,
+    levels: Sequence[float],
+) -> Any:
+    """The forecast as a long frame, queries in the order asked, whose ids and times are given."""
+    columns = {} if layout.id is None else {layout.id: np.repeat(ids, len(variables))}
+    columns[layout.time] = np.repeat(time_column(times, axis), len(variables))
+    columns["variable"] = np.tile(np.array(variables, object), len(times))
+    columns["mean"], columns["std"] = answer.mean.ravel(), answer.std.ravel()
+    for number, level in enumerate(levels):
+        columns[level_name(level)] = answer.quantiles[..., number].ravel()
+    return to_frame(columns, layout.backend, timezone=axis.timezone)
