@@ -99,7 +99,10 @@ def test_the_frame_is_that_of_forecast_in_32_bits_too():
 
 
 def test_one_series_needs_no_id_and_begins_before_anything_was_seen():
-    fitted, table = make_fitted(start=-0.4), dataclasses.replace(make_rows(), ids=np.array(["series"], object))
+    fitted, table = (
+        make_fitted("ode-rnn", start=-0.4),
+        dataclasses.replace(make_rows(), ids=np.array(["series"], object)),
+    )
     state = fitted.online(draws=3)
     assert state.forecast([-0.4, 0.1]).column_names[:2] == ["time", "variable"]
     for time, values, _ in updates(dataclasses.replace(table, ids=np.arange(1))):
@@ -121,7 +124,7 @@ def test_dates_are_read_and_given_back():
 # ------------------------------------------------------------------------------------------------------ many at once
 
 
-@pytest.mark.parametrize("name", ["vsdn-f", "linear", "mean"])
+@pytest.mark.parametrize("name", ["vsdn-f", "gru-decay", "mean"])
 def test_many_at_once_are_as_one_by_one(name):
     fitted, table = make_fitted(name), make_rows(6, series=5)
     values = np.where(table.mask, table.values, np.nan)
@@ -187,8 +190,7 @@ def test_damaged_or_foreign_bytes_are_refused():
 # --------------------------------------------------------------------------------------------------- late and faulty
 
 
-@pytest.mark.parametrize("start", [None, -0.4])
-@pytest.mark.parametrize("lateness", [1, 3])
+@pytest.mark.parametrize(("start", "lateness"), [(None, 1), (-0.4, 3)])
 def test_a_late_row_is_replayed_as_if_it_had_come_in_time(start, lateness):
     fitted, table = make_fitted(start=start), make_rows(8, series=2)
     rows = list(updates(table))

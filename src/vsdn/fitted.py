@@ -24,7 +24,8 @@ from vsdn.planning import CUT_SHARES, check_steps, make_marching
 from vsdn.plots import BANDS, Fan, fan_chart
 from vsdn.settings import Settings
 from vsdn.stepping import Stepper
-from vsdn.tracking import ALONE, QUANTILES, Online, Subject
+from vsdn.subject import Subject
+from vsdn.tracking import ALONE, QUANTILES, Online
 from vsdn.training import Epoch
 from vsdn.version import __version__
 

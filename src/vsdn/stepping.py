@@ -20,6 +20,8 @@ from vsdn.grids import Marching
 from vsdn.models.base import AbstractOnline
 from vsdn.planning import MOST_STEPS
 
+AT_ONCE = 32  # series in one loop: with more, most of them wait; with fewer, each has more to pay
+
 States = list[Array]  # the arrays of a model's state, each with the series as its first axis
 
 
@@ -166,11 +168,15 @@ def enlarge(states: States, size: int) -> States:
 
 
 def _for_each(function: Any, *arrays: Any) -> Any:
-    """`function` of each series; one alone is spared what a batch costs: a loop that waits for the longest."""
-    if all(part.shape[0] == 1 for part in jax.tree.leaves(arrays)):
+    """`function` of each series. A batch's loop waits for its longest gap, so that one series is alone in it, and many
+    come in parts, of like gaps if they were sorted."""
+    count = {part.shape[0] for part in jax.tree.leaves(arrays)}.pop()
+    if count == 1:
         alone = function(*jax.tree.map(lambda part: part[0], arrays))
         return jax.tree.map(lambda part: part[None], alone)
-    return jax.vmap(function)(*arrays)
+    if count <= AT_ONCE:
+        return jax.vmap(function)(*arrays)
+    return jax.lax.map(lambda each: function(*each), arrays, batch_size=AT_ONCE)
 
 
 def _is_key(leaf: Any) -> bool:

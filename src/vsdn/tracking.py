@@ -1,104 +1,23 @@
 """Series followed as their data comes: an immutable state of one or many, which updates at the same cost for ever."""
 
 import dataclasses
-import functools
-import math
-import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 
 from vsdn import statefile
-from vsdn.data import Layout, TimeAxis
-from vsdn.errors import DataError, SettingsError
+from vsdn.errors import DataError
 from vsdn.framefiles import listing, shorten
-from vsdn.frames import parse_times, time_column
+from vsdn.frames import parse_times
 from vsdn.inference import MEMORY, Forecast, check_levels, forecast_frame
-from vsdn.settings import LAST_SEED, MOST_PATHS
-from vsdn.stepping import States, Stepper, enlarge, pick, power_of_two, put
+from vsdn.stepping import States, enlarge, pick, power_of_two, put
+from vsdn.subject import Row, Subject
 
 QUANTILES = (0.05, 0.5, 0.95)
 ALONE = "series"  # what the one series is called that needs no id, as in a table without an id column
-
-
-class Row(NamedTuple):
-    """What was seen of one series at one time, in the user's units."""
-
-    time: float
-    values: np.ndarray  # 0 where unseen
-    mask: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """What is followed and how; the same in every state."""
-
-    stepper: Stepper
-    variables: tuple[str, ...]
-    axis: TimeAxis
-    layout: Layout
-    draws: int
-    seed: int
-    window: int  # so many updates of each series can be replayed
-
-    def __post_init__(self):
-        for name, least, most in (("draws", 1, MOST_PATHS), ("seed", 0, LAST_SEED), ("window", 0, 10**6)):
-            if not least <= getattr(self, name) <= most:
-                raise SettingsError(f"{name} lies between {least} and {most:,}, but {getattr(self, name)} was given")
-
-    @functools.cached_property
-    def channels(self) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.variables)}
-
-    def read_time(self, time: Any) -> float:
-        """A time as a number in the axis' unit."""
-        if type(time) in (int, float) and self.axis.kind == "number" and math.isfinite(time):
-            return float(time)  # what a table would make of it, sooner
-        return float(parse_times([time], self.axis)[0])
-
-    @functools.cached_property
-    def largest(self) -> np.ndarray:
-        """Of each variable what the model's numbers can hold: infinity would stay in a state for ever."""
-        return np.minimum(np.finfo(np.float32).max * self.stepper.scaler.std, np.finfo(np.float64).max)
-
-    def read_row(self, time: Any, values: Mapping[str, Any]) -> Row:
-        """The checked row of one update."""
-        row = Row(self.read_time(time), np.zeros(len(self.variables)), np.zeros(len(self.variables), bool))
-        for name, value in values.items():
-            channel = self.channels.get(name)
-            if channel is None:
-                raise DataError(f"the model's variables are {listing(self.variables)}, but not {shorten(name)}")
-            number = _read_number(name, value)
-            if abs(number) > self.largest[channel]:
-                raise self.too_large(channel, number)
-            if number == number:  # NaN is not
-                row.values[channel], row.mask[channel] = number, True
-        return row
-
-    def too_large(self, channel: int, value: float) -> DataError:
-        what = "a finite number" if math.isinf(value) else "a number of the order of those that the model was fitted to"
-        return DataError(f"variable {shorten(self.variables[channel])}: {what} was expected, not {value}")
-
-    def show(self, time: float) -> float | str:
-        """A time as JSON has it: a number, or a date in ISO's form, in UTC where the axis has a time zone."""
-        shown = time_column(np.array([time]), self.axis)[0]
-        return float(shown) if self.axis.kind == "number" else f"{shown}{'+00:00' * (self.axis.timezone is not None)}"
-
-
-def _read_number(name: str, value: Any) -> float:
-    """NaN where nothing was seen."""
-    if value is None:
-        return math.nan
-    if isinstance(value, numbers.Real | np.bool_):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf
-    what = f"the text {shorten(value)}" if isinstance(value, str) else shorten(value)
-    raise DataError(f"variable {shorten(name)}: a number was expected, not {what}")
 
 
 class Followed(Protocol):
@@ -283,17 +202,21 @@ class Online:
         since = self._origin(slots, times)
         for place in np.flatnonzero(times < since):
             raise self._early(slots[place], times[place])
-        size, step = power_of_two(len(slots)), self.subject.stepper.update
         if len(self.ids) == 1:
-            states = step(self.states, since, times, values, mask)
+            states = self.subject.stepper.update(self.states, since, times, values, mask)
         else:
-            places = _filled(slots, size, power_of_two(len(self.ids)))
-            rows = (_filled(part, size, 0) for part in (since, times, values, mask))
-            states = put(self.states, places, step(pick(self.states, places), *rows))
+            states = self._step(slots, since, times, values, mask)
         last = self.last.copy()
         last[slots] = times
         moved = dataclasses.replace(self, last=last, states=states)
         return moved if self.behind is None else moved._remember(slots, times, values, mask)
+
+    def _step(self, slots: np.ndarray, since: np.ndarray, times: np.ndarray, *cells: np.ndarray) -> States:
+        """The states after some series took rows, the longest gaps first."""
+        order, size = np.argsort(since - times), power_of_two(len(slots))
+        places = _filled(slots[order], size, power_of_two(len(self.ids)))
+        rows = (_filled(part[order], size, 0) for part in (since, times, *cells))
+        return put(self.states, places, self.subject.stepper.update(pick(self.states, places), *rows))
 
     def _remember(self, slots: np.ndarray, times: np.ndarray, values: np.ndarray, mask: np.ndarray) -> "Online":
         """The state with rows added to those that can be replayed; the state behind takes those that no longer can."""
