@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import subprocess
 import sys
 
@@ -97,10 +98,11 @@ def test_bad_lines_can_be_skipped_and_empty_ones_are_counted(run, online):
     assert said.endswith("1 line with no value was ignored\n")
 
 
-def test_an_interrupt_keeps_the_state(run, monkeypatch, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_the_state(run, monkeypatch, tmp_path, number):
     def lines():
         yield json.dumps(SEEN[0]).encode()
-        raise KeyboardInterrupt
+        signal.raise_signal(number)
 
     monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": lines()}))
     assert cli.main(["online", run, "--state", str(tmp_path / "state")]) == 130

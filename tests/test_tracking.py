@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from examples import SIZES, VARIABLES, make_model, make_scaler
 
+from vsdn import stepping
 from vsdn.checkpoint import Config, Source
 from vsdn.data import Layout, Table, TimeAxis
 from vsdn.errors import DataError, SettingsError
@@ -124,8 +125,9 @@ def test_dates_are_read_and_given_back():
 # ------------------------------------------------------------------------------------------------------ many at once
 
 
-@pytest.mark.parametrize("name", ["vsdn-f", "gru-decay", "mean"])
-def test_many_at_once_are_as_one_by_one(name):
+@pytest.mark.parametrize("name", ["vsdn-f", "last-value", "mean"])
+def test_many_at_once_are_as_one_by_one(name, monkeypatch):
+    monkeypatch.setattr(stepping, "AT_ONCE", 4)  # five series are in two parts then
     fitted, table = make_fitted(name), make_rows(6, series=5)
     values = np.where(table.mask, table.values, np.nan)
     state = fitted.online([], draws=2)

@@ -3,8 +3,11 @@
 import contextlib
 import json
 import math
+import signal
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,11 +32,18 @@ class Message(NamedTuple):
     times: list[Any] | None = None
 
 
-class Asking(NamedTuple):
+@dataclass(frozen=True)
+class Asking:
     """What each line is answered with, unless it says otherwise."""
 
-    ahead: Sequence[float] = ()  # so long after the last observation, in the axis' unit
-    quantiles: Sequence[float] = ()
+    ahead: Sequence[float]  # so long after the last observation, in the axis' unit
+    quantiles: Sequence[float]
+
+    def __post_init__(self):
+        check_levels(self.quantiles)
+        for horizon in self.ahead:
+            if not 0 < horizon < math.inf:
+                raise SettingsError(f"ahead wants numbers above 0, but {horizon} was given")
 
 
 class Stream:
@@ -101,10 +111,6 @@ def _by_variable(variables: Sequence[str], answer: Forecast, place: int, levels:
 
 def run(stream: Stream, lines: Iterable[bytes], asking: Asking) -> Iterator[list[str] | DataError]:
     """For each line of input those of output, or why it was refused; empty lines count, but say nothing."""
-    check_levels(asking.quantiles)
-    for horizon in asking.ahead:
-        if not 0 < horizon < math.inf:
-            raise SettingsError(f"ahead wants numbers above 0, but {horizon} was given")
     for number, line in enumerate(lines, 1):
         try:
             if line.strip():
@@ -132,11 +138,17 @@ def read_state(fitted: Fitted, path: Path | None, **wanted: int | None) -> Onlin
 
 @contextlib.contextmanager
 def saving(stream: Stream, path: Path | None) -> Iterator[None]:
-    """A block after which the file holds the newest state, however it ended."""
+    """A block after which the file holds the newest state, however it ended, by SIGTERM too."""
     if path is not None:
         check_writable(path)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     finally:
+        signal.signal(signal.SIGTERM, before)
         if path is not None:
             write_bytes(path, stream.state.to_bytes())
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

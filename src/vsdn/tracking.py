@@ -39,6 +39,9 @@ class Online:
     behind: "Online | None" = None  # the state before the rows that can be replayed
     rows: tuple[tuple[Row, ...], ...] = ()  # these rows, of each series
 
+    def __post_init__(self):
+        self.last.flags.writeable = False
+
     @classmethod
     def begin(cls, subject: Subject, ids: Sequence[Any]) -> "Online":
         """The state before anything was seen."""
@@ -104,7 +107,7 @@ class Online:
         answer = self.foretell(slots, times, quantiles)
         layout = dataclasses.replace(self.subject.layout, backend=backend)
         layout = dataclasses.replace(layout, id=None) if self.ids == (ALONE,) else layout
-        own = np.array([*self.ids, None], object)[slots]  # None makes it an array of objects, which is cut off again
+        own = np.array(self.ids, object)[slots]
         return forecast_frame(layout, self.subject.axis, self.subject.variables, own, times, answer, quantiles)
 
     def foretell(self, slots: np.ndarray, times: np.ndarray, quantiles: Sequence[float]) -> Forecast:
