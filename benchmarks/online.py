@@ -4,6 +4,8 @@ Example: python benchmarks/online.py --histories 10 1000
 """
 
 import argparse
+import copy
+import itertools
 import time
 
 import jax
@@ -49,16 +51,22 @@ def seconds(state: Online, feed: Feed, count: int) -> tuple[Online, np.ndarray]:
 
 
 def by_history(fitted: Fitted, histories: tuple[int, ...]) -> list[str]:
-    """A row for each length of history: how long one update more takes."""
-    seconds(fitted.online(), Feed(fitted.config.variables), WARM_UP)  # compiles
-    state, feed, count, rows = fitted.online(), Feed(fitted.config.variables), 0, []
-    for history in histories:
-        state, _ = seconds(state, feed, history - count)
-        state, taken = seconds(state, feed, REPEATS)
-        count = history + REPEATS
-        low, middle, high = 1e3 * np.quantile(taken, [0.25, 0.5, 0.75])
+    """A row for each length of history: how long updates after it take, in turn, so that whatever else the machine
+    does falls on all alike."""
+    state, feed, places = fitted.online(), Feed(fitted.config.variables), []
+    for before, history in itertools.pairwise((0, *histories)):
+        state, _ = seconds(state, feed, history - before)
+        places.append((state, copy.deepcopy(feed)))
+    taken = np.empty((len(histories), REPEATS))
+    for repeat in range(REPEATS):
+        for number, (state, feed) in enumerate(places):
+            state, taken[number, repeat : repeat + 1] = seconds(state, feed, 1)
+            places[number] = state, feed
+    rows = []
+    for history, own, (state, _) in zip(histories, 1e3 * taken, places, strict=True):
+        low, middle, high = np.quantile(own, [0.25, 0.5, 0.75])
         size = len(state.to_bytes())
-        rows.append(f"| {history:,} | {middle:.3f} | {low:.3f}–{high:.3f} | {1e3 * taken.min():.3f} | {size:,} |")
+        rows.append(f"| {history:,} | {middle:.3f} | {low:.3f}–{high:.3f} | {own.min():.3f} | {size:,} |")
     return rows
 
 

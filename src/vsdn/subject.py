@@ -2,9 +2,9 @@
 
 import functools
 import math
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,6 +73,21 @@ class Subject:
                 row.values[channel], row.mask[channel] = number, True
         return row
 
+    def read_values(self, values: Any, count: int) -> np.ndarray:
+        """The checked rows of many updates, NaN where nothing was seen."""
+        try:
+            numbers = np.asarray(values, np.float64)
+        except (TypeError, ValueError):
+            raise DataError("numbers were expected as values, NaN where nothing was seen") from None
+        if numbers.shape != (count, len(self.variables)):
+            raise DataError(
+                f"{count} × {len(self.variables)} values were expected, a row for each id and a column for each of "
+                f"{listing(self.variables)}, not {' × '.join(map(str, numbers.shape))}"
+            )
+        for row, channel in np.argwhere(np.abs(numbers) > self.largest):
+            raise self.too_large(channel, float(numbers[row, channel]))
+        return numbers
+
     def too_large(self, channel: int, value: float) -> DataError:
         what = "a finite number" if math.isinf(value) else "a number of the order of those that the model was fitted to"
         return DataError(f"variable {shorten(self.variables[channel])}: {what} was expected, not {value}")
@@ -89,7 +104,7 @@ def _read_number(name: str, value: Any) -> float:
     """NaN where nothing was seen."""
     if value is None:
         return math.nan
-    if isinstance(value, numbers.Real | np.bool_):
+    if isinstance(value, Real | np.bool_):
         try:
             return float(value)
         except OverflowError:

@@ -70,24 +70,18 @@ class Online:
     def update_many(self, ids: Sequence[Any], times: Any, values: Any) -> "Online":
         """The state after row i of `values` (a column a variable; NaN is unseen) was seen of series i at time i."""
         ids = [self._check_id(id) for id in ids]
-        moments, values = parse_times(times, self.subject.axis), _read_numbers(values)
-        shape = len(ids), len(self.subject.variables)
-        if values.shape != shape or len(moments) != len(ids):
-            raise DataError(
-                f"{shape[0]} times and {shape[0]} × {shape[1]} values were expected, an id each and a column for each "
-                f"of {listing(self.subject.variables)}, not {len(moments)} and {' × '.join(map(str, values.shape))}"
-            )
+        moments, values = parse_times(times, self.subject.axis), self.subject.read_values(values, len(ids))
+        if len(moments) != len(ids):
+            raise DataError(f"a time for each of {len(ids)} ids was expected, but {len(moments)} came")
         mask = ~np.isnan(values)
-        values = np.where(mask, values, 0.0)
-        for row, channel in np.argwhere(np.abs(values) > self.subject.largest):
-            raise self.subject.too_large(channel, float(values[row, channel]))
         seen = np.flatnonzero(mask.any(axis=1))
         fresh = {str(ids[row]): ids[row] for row in seen if str(ids[row]) not in self.slots}
         state = dataclasses.replace(self, num_ignored=self.num_ignored + len(ids) - len(seen))._with([*fresh.values()])
         slots = np.array([state.slots[str(ids[row])] for row in seen], np.int64)
+        cells = np.where(mask, values, 0.0)
         for turn in _turns(slots):
             chosen = seen[turn]
-            state = state._take_or_replay(slots[turn], moments[chosen], values[chosen], mask[chosen])
+            state = state._take_or_replay(slots[turn], moments[chosen], cells[chosen], mask[chosen])
         return state
 
     def forecast(
@@ -139,7 +133,7 @@ class Online:
             raise DataError("the state is one of another model: it goes on only with the model that it began with")
         state = cls.begin(subject, about.ids)
         with statefile.refusing():
-            state = state._filled(arrays)
+            state = state._from_arrays(arrays)
             if state.behind is not None:
                 state = state._with_window(arrays)
         return dataclasses.replace(state, num_ignored=about.ignored)
@@ -180,7 +174,7 @@ class Online:
         fresh = self.subject.stepper.begin(ids, draws=self.subject.draws, seed=self.subject.seed)
         size = power_of_two(len(names))
         if self.ids:
-            places = _filled(np.arange(len(self.ids), len(names)), power_of_two(len(ids)), size)
+            places = _fill(np.arange(len(self.ids), len(names)), power_of_two(len(ids)), size)
             room = enlarge(self.states, size) if size > power_of_two(len(self.ids)) else self.states
             fresh = put(room, places, fresh)
         return dataclasses.replace(
@@ -217,8 +211,8 @@ class Online:
     def _step(self, slots: np.ndarray, since: np.ndarray, times: np.ndarray, *cells: np.ndarray) -> States:
         """The states after some series took rows, the longest gaps first."""
         order, size = np.argsort(since - times), power_of_two(len(slots))
-        places = _filled(slots[order], size, power_of_two(len(self.ids)))
-        rows = (_filled(part[order], size, 0) for part in (since, times, *cells))
+        places = _fill(slots[order], size, power_of_two(len(self.ids)))
+        rows = (_fill(part[order], size, 0) for part in (since, times, *cells))
         return put(self.states, places, self.subject.stepper.update(pick(self.states, places), *rows))
 
     def _remember(self, slots: np.ndarray, times: np.ndarray, values: np.ndarray, mask: np.ndarray) -> "Online":
@@ -308,16 +302,10 @@ class Online:
             )
 
     def _foretell(self, slots: np.ndarray, times: np.ndarray, size: int, levels: tuple[float, ...]) -> Forecast:
-        since = self._origin(slots, times)
-        slots, since, times, count = (
-            _filled(slots, size, 0),
-            _filled(since, size, 0),
-            _filled(times, size, 0),
-            len(slots),
-        )
-        states = self.states if len(self.ids) == size == 1 else pick(self.states, slots)
-        answer = self.subject.stepper.forecast(states, since, times, levels)
-        return Forecast(*(part[:count] for part in answer))
+        since, moments = (_fill(part, size, 0) for part in (self._origin(slots, times), times))
+        states = self.states if len(self.ids) == size == 1 else pick(self.states, _fill(slots, size, 0))
+        answer = self.subject.stepper.forecast(states, since, moments, levels)
+        return Forecast(*(part[: len(slots)] for part in answer))
 
     # -------------------------------------------------------------------------------------------------------- bytes
 
@@ -336,12 +324,12 @@ class Online:
             "rows.mask": np.array([row.mask for row in rows], bool).reshape(-1, width),
         }
 
-    def _filled(self, arrays: Mapping[str, np.ndarray], prefix: str = "") -> "Online":
+    def _from_arrays(self, arrays: Mapping[str, np.ndarray], prefix: str = "") -> "Online":
         """The state with the arrays of a file in the place of its own."""
         own = {f"{prefix}{name}": part for name, part in self._arrays().items()}
         statefile.check_alike({name: arrays[name] for name in own}, own)
         size = power_of_two(len(self.ids))
-        states = [jnp.asarray(_filled(arrays[f"{prefix}state.{place}"], size, 0)) for place in range(len(self.states))]
+        states = [jnp.asarray(_fill(arrays[f"{prefix}state.{place}"], size, 0)) for place in range(len(self.states))]
         return dataclasses.replace(self, last=arrays[f"{prefix}last"], states=states)
 
     def _with_window(self, arrays: Mapping[str, np.ndarray]) -> "Online":
@@ -351,15 +339,8 @@ class Online:
         if len(ends) != len(self.ids) or ends[-1:] not in ([], [len(rows)]):
             raise ValueError("rows are lacking")
         each = tuple(tuple(rows[first:end]) for first, end in zip([0, *ends], ends, strict=False))
-        behind = None if self.behind is None else self.behind._filled(arrays, "behind.")
+        behind = None if self.behind is None else self.behind._from_arrays(arrays, "behind.")
         return dataclasses.replace(self, rows=each, behind=behind)
-
-
-def _read_numbers(values: Any) -> np.ndarray:
-    try:
-        return np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        raise DataError("numbers were expected as values, NaN where nothing was seen") from None
 
 
 def _turns(slots: np.ndarray) -> Iterator[np.ndarray]:
@@ -372,7 +353,7 @@ def _turns(slots: np.ndarray) -> Iterator[np.ndarray]:
         yield np.flatnonzero(place == turn)
 
 
-def _filled(part: np.ndarray, size: int, filling: float) -> np.ndarray:
+def _fill(part: np.ndarray, size: int, filling: float) -> np.ndarray:
     """The array with its first axis filled up."""
     if len(part) == size:
         return part
