@@ -112,6 +112,12 @@ def test_one_series_needs_no_id_and_begins_before_anything_was_seen():
     np.testing.assert_allclose(ask(state, [20.0]), wanted, rtol=2e-4, atol=2e-4)
 
 
+def test_the_phase_is_exact_however_late_it_is():
+    stepper, since = make_fitted("mean").stepper, np.array([1e7 + 0.75])
+    phase = stepper.gaps(since, since + 1.0).rest[:, 1].astype(np.float32)
+    np.testing.assert_allclose(np.sin(phase), stepper.marching.clock(since)[:, 0], atol=1e-6)
+
+
 def test_dates_are_read_and_given_back():
     fitted = make_fitted("last-value", axis=TimeAxis("date", whole_days=True))
     state = fitted.online(["p"]).update("2024-03-01", {"a": 1.0}, "p").update("2024-03-03T12:00:00", {"a": 2.0}, "p")
