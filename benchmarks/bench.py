@@ -12,6 +12,7 @@ from pathlib import Path
 import compilation
 import epochs
 import growth
+import online
 import sde_step
 import solver
 import time_to_score
@@ -31,6 +32,7 @@ def sections(pictures: Path) -> dict[str, Callable[[], str]]:
         **{f"sde-step-{name}": lambda name=name: sde_step.report(name, out=pictures) for name in sde_step.NAMES},
         "epochs": epochs.report,
         "use": use.report,
+        "online": online.report,
         "growth": lambda: growth.report(pictures),
         "compilation": compilation.report,
         "solver": solver.report,

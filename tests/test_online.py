@@ -53,3 +53,11 @@ def test_online_equals_offline_after_every_update(name, key):
         grid = first(grids.pad(np.array([series]), 60, len(rows)))
         wanted = offline(grid, first(queries.pad(np.array([series]), 3)))
         np.testing.assert_allclose(got, wanted, rtol=1e-8, atol=1e-9)
+
+
+def test_the_clock_at_a_gaps_end_is_that_of_the_grids():
+    scaler = make_scaler(make_table())
+    for begin, end in ((0.0, 0.0), (0.25, 0.3), (-0.5, 7.7)):
+        gap = make_gap(MARCHING, scaler, begin, end)
+        gap = gap._replace(whole=gap.whole.astype(jnp.int32))  # as compiled steps pass it on
+        np.testing.assert_allclose(gap.end, MARCHING.clock(np.array([end]))[0], rtol=1e-12, atol=1e-12)

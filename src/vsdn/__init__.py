@@ -4,12 +4,14 @@ from vsdn.errors import DataError, RunError, SettingsError, VsdnError
 from vsdn.fitted import Fitted, load
 from vsdn.fitting import fit, resume
 from vsdn.frames import Columns
+from vsdn.tracking import Online
 from vsdn.version import __version__
 
 __all__ = [
     "Columns",
     "DataError",
     "Fitted",
+    "Online",
     "RunError",
     "SettingsError",
     "VsdnError",

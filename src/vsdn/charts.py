@@ -20,7 +20,7 @@ from vsdn.questions import Frame, Request, series_keys
 AHEAD, INSIDE, SHOWN_PATHS, MOST_STATES = 80, 160, 30, 12
 
 
-class Subject(NamedTuple):
+class Shown(NamedTuple):
     """A model, what its numbers mean, and the series that are shown."""
 
     model: AbstractModel
@@ -31,63 +31,63 @@ class Subject(NamedTuple):
     seed: int
 
 
-def forecast(subject: Subject, *, until: float, cut: float | None = None) -> list[Panel]:
+def forecast(shown: Shown, *, until: float, cut: float | None = None) -> list[Panel]:
     """A panel a series: forecasts from its last observation (up to `cut`: what comes later is hidden) until a time."""
-    table = subject.table
+    table = shown.table
     visible = table if cut is None else table.keep_rows(table.times <= cut)
-    known = subject.series[np.diff(visible.starts)[subject.series] > 0]
+    known = shown.series[np.diff(visible.starts)[shown.series] > 0]
     if not len(known):
         raise DataError("no series has an observation up to the time from which to forecast")
     last = visible.times[visible.starts[known + 1] - 1]
     if not (last < until).any():
         raise DataError("the time until which to forecast comes before the last observation of every series")
     known, last = known[last < until], last[last < until]
-    fans = _fans(subject, visible, known, np.linspace(last, until, AHEAD, axis=1)[:, 1:], by_prior)
+    fans = _fans(shown, visible, known, np.linspace(last, until, AHEAD, axis=1)[:, 1:], by_prior)
     return [fan_panel(table, fan, cut=cut) for fan in fans]
 
 
-def interpolation(subject: Subject) -> list[Panel]:
+def interpolation(shown: Shown) -> list[Panel]:
     """A panel a series: what lies between its observations, given all of them."""
-    table = subject.table
+    table = shown.table
     first, last = table.times[table.starts[:-1]], table.times[table.starts[1:] - 1]
-    times = np.linspace(first[subject.series], last[subject.series], INSIDE, axis=1)
-    fans = _fans(subject, table, subject.series, times, by_interpolation)
+    times = np.linspace(first[shown.series], last[shown.series], INSIDE, axis=1)
+    fans = _fans(shown, table, shown.series, times, by_interpolation)
     return [fan_panel(table, fan) for fan in fans]
 
 
-def _fans(subject: Subject, visible: Table, series: np.ndarray, times: np.ndarray, method: Method) -> list[Fan]:
+def _fans(shown: Shown, visible: Table, series: np.ndarray, times: np.ndarray, method: Method) -> list[Fan]:
     request = Request(visible, np.repeat(series, times.shape[1]), times.ravel())
     answer = inference.forecast(
-        subject.model, subject.frame, request, levels=BANDS, num_samples=subject.draws, seed=subject.seed, method=method
+        shown.model, shown.frame, request, levels=BANDS, num_samples=shown.draws, seed=shown.seed, method=method
     )
     mean, bands = (part.reshape(*times.shape, *part.shape[1:]) for part in (answer.mean, answer.quantiles))
     return [Fan(int(number), *each) for number, *each in zip(series, times, mean, bands, strict=True)]
 
 
-def latent(subject: Subject) -> list[Panel]:
+def latent(shown: Shown) -> list[Panel]:
     """A panel a latent state of the first series: paths that know all of its observations, and their mean."""
-    if not (subject.model.has_states and subject.model.has_paths):
+    if not (shown.model.has_states and shown.model.has_paths):
         raise SettingsError("this model has no latent paths to be shown")
-    table, series = subject.table, subject.series[:1]
+    table, series = shown.table, shown.series[:1]
     rows = slice(table.starts[series[0]], table.starts[series[0] + 1])
     times = np.linspace(table.times[rows.start], table.times[rows.stop - 1], INSIDE)
     request = Request(table, np.repeat(series, INSIDE), times)
     paths = inference.paths(
-        subject.model,
-        subject.frame,
+        shown.model,
+        shown.frame,
         request,
-        num_samples=subject.draws,
-        seed=subject.seed,
+        num_samples=shown.draws,
+        seed=shown.seed,
         method=by_interpolation,
     )
     name = f"series {table.ids[series[0]]}"
-    return [_states_panel(f"x{n + 1} of {name}", times, paths[:, :, n], COLOURS[0]) for n in range(_shown(paths))]
+    return [_states_panel(f"x{n + 1} of {name}", times, paths[:, :, n], COLOURS[0]) for n in range(_count(paths))]
 
 
-def drift(subject: Subject) -> list[Panel]:
+def drift(shown: Shown) -> list[Panel]:
     """A panel a latent state of the first series: its drift, prior and posterior, and its diffusion along time."""
-    field, times = _field(subject)
-    name = f"series {subject.table.ids[subject.series[0]]}"
+    field, times = _field(shown)
+    name = f"series {shown.table.ids[shown.series[0]]}"
     panels = []
     for number in range(min(field.diffusion.shape[1], MOST_STATES)):
         prior, posterior = (
@@ -102,17 +102,17 @@ def drift(subject: Subject) -> list[Panel]:
     return panels
 
 
-def _field(subject: Subject) -> tuple[Any, np.ndarray]:
+def _field(shown: Shown) -> tuple[Any, np.ndarray]:
     """What moves the paths of the first series, and when each step begins."""
-    if not hasattr(subject.model, "field"):
+    if not hasattr(shown.model, "field"):
         raise SettingsError("this model has no drift and diffusion to be shown")
-    table, frame, series = subject.table, subject.frame, subject.series[:1]
+    table, frame, series = shown.table, shown.frame, shown.series[:1]
     grids = make_grids(table, frame.scaler, frame.marching)
     count = int(grids.num_points[series[0]])
     grid = jax.tree.map(lambda part: part[0], grids.pad(series, count + 1, int(grids.num_rows[series[0]])))
-    key = series_keys(table.ids[series], subject.seed)[0]
-    ask: Any = eqx.filter_jit(lambda model, grid, key: model.field(grid, num_samples=subject.draws, key=key))
-    parts = jax.tree.map(np.asarray, ask(subject.model, grid, key))
+    key = series_keys(table.ids[series], shown.seed)[0]
+    ask: Any = eqx.filter_jit(lambda model, grid, key: model.field(grid, num_samples=shown.draws, key=key))
+    parts = jax.tree.map(np.asarray, ask(shown.model, grid, key))
     begins = frame.marching.origins(table)[series[0]] + np.cumsum(np.asarray(grid.dt, float)) * frame.scaler.time_scale
     steps = slice(0, max(count - 1, 1))
     return Field(parts.prior[:, steps], parts.posterior[:, steps], parts.diffusion[steps]), begins[steps]
@@ -122,7 +122,7 @@ def _band(samples: np.ndarray) -> tuple[str, np.ndarray, np.ndarray]:
     return "90 %", *np.quantile(samples, (0.05, 0.95), axis=0)
 
 
-def _shown(paths: np.ndarray) -> int:
+def _count(paths: np.ndarray) -> int:
     return min(paths.shape[2], MOST_STATES)
 
 

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 import vsdn
-from vsdn import demonstration
+from vsdn import demonstration, streaming
 from vsdn.data import Table
 from vsdn.datasets import DATASETS
-from vsdn.errors import FewParticlesWarning, SettingsError, VsdnError
+from vsdn.errors import DataError, FewParticlesWarning, SettingsError, VsdnError
 from vsdn.files import check_writable, write_bytes
 from vsdn.fitted import Fitted
 from vsdn.frames import Columns, check_suffix, csv_bytes, table_frame, write_frame
@@ -387,6 +387,48 @@ def likelihood(
     with _remarks(quiet):
         frame = fitted.log_likelihood(table, draws=draws, seed=seed)
     _give(frame, out, as_json)
+
+
+@app.command()
+def online(
+    run: Run,
+    ahead: Annotated[str | None, typer.Option(help="Forecast so long after each observation, e.g. 0.5,1.")] = None,
+    state: Annotated[Path | None, typer.Option(help="Go on from this file, if it is there; saved at the end.")] = None,
+    quantiles: Quantiles = LEVELS,
+    window: Annotated[
+        int | None, typer.Option(min=0, help="Updates a series to keep for late ones. [default: 0]")
+    ] = None,
+    draws: Annotated[
+        int | None, typer.Option(min=1, max=MOST_PATHS, help="Latent paths a series. [default: 128]")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=LAST_SEED, help="Same seed, same answer. [default: 0]")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Report a bad line and go on, instead of ending.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Follow series as their data comes: JSON lines in, a JSON line out for every forecast.
+
+    In: {"id": "p1", "time": 2.5, "values": {"hb": 12.1}}. A line may ask for "times": [3, 4] of its own, with or
+    without an observation. Out: {"id": "p1", "time": 3.0, "forecast": {"hb": {"mean": ..., "std": ..., "q05": ...}}}.
+    --ahead counts in the unit of the table's times (of dates: days, unless it was set otherwise).
+
+    Example: vsdn online run --ahead 0.5,1 --state p.state < observations.jsonl
+    """
+    horizons = [] if ahead is None else _numbers(ahead, "--ahead")
+    asking = streaming.Asking(horizons, _numbers(quantiles, "--quantiles"))
+    begun = streaming.read_state(vsdn.load(run), state, window=window, draws=draws, seed=seed)
+    stream = streaming.Stream(begun)
+    with streaming.saving(stream, state):
+        for answer in streaming.run(stream, sys.stdin.buffer, asking):
+            if isinstance(answer, DataError) and not skip_bad:
+                raise answer
+            if isinstance(answer, DataError):
+                print(f"skipped {answer}", file=sys.stderr)
+            elif answer:
+                print("\n".join(answer), flush=True)
+    if count := stream.state.num_ignored - begun.num_ignored:
+        _remark((f"{count} line{'s' * (count > 1)} with no value {'were' if count > 1 else 'was'} ignored",), quiet)
 
 
 @app.command("plot")

@@ -1,6 +1,7 @@
 """A fitted model, ready to be asked: forecast, evaluate, plot, save, load."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from vsdn.grids import Marching, make_queries
 from vsdn.methods import Method, by_filter, by_interpolation, find_forecast, find_interpolation
 from vsdn.models import MODELS, AbstractModel
 from vsdn.models.base import AbstractOnline
-from vsdn.planning import check_steps, make_marching
+from vsdn.planning import CUT_SHARES, check_steps, make_marching
 from vsdn.plots import draw
 from vsdn.questions import (
     DRAWS,
@@ -34,6 +35,9 @@ from vsdn.questions import (
     warn_of_few,
 )
 from vsdn.settings import Settings
+from vsdn.stepping import Stepper
+from vsdn.subject import Subject
+from vsdn.tracking import ALONE, Online
 from vsdn.training import Epoch
 from vsdn.version import __version__
 
@@ -314,9 +318,36 @@ class Fitted:
         chosen = np.arange(min(most, table.num_series)) if series is None else find_series(table, np.array(series))
         end = np.array([table.times.max() if until is None else moment(until)])
         check_steps(table, self.marching, chosen, np.broadcast_to(end, chosen.shape))
-        subject = charts.Subject(self.model, self.frame, table, chosen, draws, seed)
+        shown = charts.Shown(self.model, self.frame, table, chosen, draws, seed)
         when = {"until": moment(until), "cut": moment(after)} if what == "forecast" else {}
-        draw(charts.KINDS[what](subject, **when), Path(path), self.axis, time_name=table.layout.time)
+        draw(charts.KINDS[what](shown, **when), Path(path), self.axis, time_name=table.layout.time)
+
+    def online(
+        self, ids: Sequence[Any] | str | None = None, *, draws: int = DRAWS, seed: int = 0, window: int = 0
+    ) -> Online:
+        """The state before anything was seen, of one series or of those with these ids; more may come later.
+
+        Its updates and forecasts are those of `forecast` on the same data; the last `window` updates of each series
+        are kept, so that a late observation can be replayed among them.
+        """
+        return Online.begin(self.subject(draws=draws, seed=seed, window=window), _names(ids))
+
+    def subject(self, *, draws: int, seed: int, window: int) -> Subject:
+        """What an online state is of."""
+        columns = self.config.source.columns
+        layout = Layout(id=columns.get("id") or "id", time=columns.get("time") or "time")
+        return Subject(self.stepper, self.config.variables, self.axis, layout, draws, seed, window)
+
+    @functools.cached_property
+    def stepper(self) -> Stepper:
+        """The compiled steps that all online states of this model share."""
+        if isinstance(self.model, AbstractOnline):
+            return Stepper(self.model, self.scaler, self.marching)
+        able = [name for name in MODELS if name not in CUT_SHARES]
+        raise SettingsError(
+            f"{self.settings.model.model} cannot go online: it reads a series from its end, so that each update would "
+            f"cost more than the last; use one of {', '.join(able)}"
+        )
 
     def save(self, folder: str | Path) -> None:
         """Nothing; the folder holds a run that `load` reads."""
@@ -331,6 +362,10 @@ class Fitted:
         """What the model's numbers mean."""
         buckets = min(self.settings.data.num_buckets or 1, NUM_BUCKETS)
         return inference.Frame(self.scaler, self.marching, buckets)
+
+
+def _names(ids: Sequence[Any] | str | None) -> Sequence[Any]:
+    return (ALONE,) if ids is None else (ids,) if isinstance(ids, str) else ids
 
 
 def load(folder: str | Path) -> Fitted:

@@ -156,8 +156,12 @@ class Said(NamedTuple):
 
 
 def _statistics(said: Said, asked: Asked) -> tuple[Array, ...]:
-    likelihood, params = said.likelihood, said.answer.params
-    quantiles = metrics.quantiles(likelihood, params, asked.levels)
+    return statistics(said.likelihood, said.answer.params, levels=asked.levels)
+
+
+def statistics(likelihood: Likelihood, params: Array, *, levels: tuple[float, ...]) -> tuple[Array, Array, Array]:
+    """Mean, deviation and quantiles (query, channel, level) of a mixture at each query, in the model's units."""
+    quantiles = metrics.quantiles(likelihood, params, levels)
     return metrics.mean(likelihood, params), metrics.std(likelihood, params), jnp.moveaxis(quantiles, 0, -1)
 
 

@@ -20,13 +20,13 @@ class Gap(NamedTuple):
 
     def clock(self, step: Int[Array, ""] | Float[Array, ""]) -> Float[Array, " clock"]:
         """The clock so many steps of Δt after the gap's start."""
-        angle = self.phase + step * self.phase_step
+        angle = self.phase + jnp.asarray(step, self.phase.dtype) * self.phase_step
         return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)])
 
     @property
     def end(self) -> Float[Array, " clock"]:
         """The clock at the gap's end."""
-        return self.clock(self.whole + self.length / self.max_step)
+        return self.clock(self.whole.astype(self.length.dtype) + self.length / self.max_step)
 
 
 def update(

@@ -1,0 +1,154 @@
+"""JSON lines in, forecasts out: an online state behind a pipe."""
+
+import contextlib
+import json
+import math
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vsdn.errors import DataError, RunError, SettingsError, VsdnError
+from vsdn.files import check_writable, is_special, write_bytes
+from vsdn.fitted import Fitted
+from vsdn.framefiles import listing, shorten
+from vsdn.frames import parse_times
+from vsdn.questions import Forecast, check_levels, level_name
+from vsdn.tracking import ALONE, Online
+
+KEYS = ("id", "time", "values", "times")
+
+
+class Message(NamedTuple):
+    """One line of input: what was seen, or when a forecast is wanted, or both."""
+
+    id: str | int
+    time: Any = None
+    values: dict[str, Any] | None = None
+    times: list[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What each line is answered with, unless it says otherwise."""
+
+    ahead: Sequence[float]  # so long after the last observation, in the axis' unit
+    quantiles: Sequence[float]
+
+    def __post_init__(self):
+        check_levels(self.quantiles)
+        for horizon in self.ahead:
+            if not 0 < horizon < math.inf:
+                raise SettingsError(f"ahead wants numbers above 0, but {horizon} was given")
+
+
+class Stream:
+    """The newest state, for whoever must save it however the stream ends."""
+
+    def __init__(self, state: Online):
+        self.state = state
+
+    def answer(self, line: bytes, asking: Asking) -> list[str]:
+        """The lines of output that one of input asks for; the state is the next one, or as it was if it is refused."""
+        message = parse(line)
+        state = self.state
+        if message.values is not None:
+            state = state.update(message.time, message.values, message.id)
+        lines = list(_forecasts(state, message, asking))
+        self.state = state
+        return lines
+
+
+def parse(line: bytes) -> Message:
+    """The message of a line; what is none is refused."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        raise DataError(f"JSON was expected, not {shorten(line.decode(errors='replace').strip())}") from None
+    if not isinstance(fields, dict):
+        raise DataError(f"an object with {listing(KEYS)} was expected, not {shorten(fields)}")
+    if strange := [name for name in fields if name not in KEYS]:
+        raise DataError(f"the keys are {listing(KEYS)}, but not {shorten(strange[0])}")
+    message = Message(fields.pop("id", ALONE), **fields)
+    if not isinstance(message.values, dict | None) or not isinstance(message.times, list | None):
+        raise DataError("values were expected as an object with a number by variable, and times as a list")
+    if (message.time is None) != (message.values is None):
+        raise DataError("a time and values go together, but one of them came alone")
+    if message.values is None and message.times is None:
+        raise DataError("a time with values, or times to forecast, were expected, but neither came")
+    return message
+
+
+def _forecasts(state: Online, message: Message, asking: Asking) -> Iterator[str]:
+    """A line for each time that is asked for; the default horizons are for lines that say something."""
+    if message.times is None and (not asking.ahead or str(message.id) not in state.slots):
+        return
+    slot = state.find([message.id])
+    if message.times is None:
+        times = state.last[slot] + np.array(asking.ahead)
+    else:
+        times = parse_times(message.times, state.subject.axis)
+    if not len(times):
+        return
+    answer = state.foretell(np.repeat(slot, len(times)), times, asking.quantiles)
+    for place, time in enumerate(times):
+        moment = state.subject.show(float(time))
+        what = _by_variable(state.subject.variables, answer, place, asking.quantiles)
+        yield json.dumps({"id": message.id, "time": moment, "forecast": what})
+
+
+def _by_variable(variables: Sequence[str], answer: Forecast, place: int, levels: Sequence[float]) -> dict[str, Any]:
+    """mean, std and quantiles of each variable; null where a number is not finite, which JSON has no word for."""
+    table = np.column_stack([answer.mean[place], answer.std[place], answer.quantiles[place]])
+    names = ["mean", "std", *map(level_name, levels)]
+    finite = [[value if math.isfinite(value) else None for value in row] for row in table.tolist()]
+    return {variable: dict(zip(names, row, strict=True)) for variable, row in zip(variables, finite, strict=True)}
+
+
+def run(stream: Stream, lines: Iterable[bytes], asking: Asking) -> Iterator[list[str] | DataError]:
+    """For each line of input those of output, or why it was refused; empty lines count, but say nothing."""
+    for number, line in enumerate(lines, 1):
+        try:
+            if line.strip():
+                yield stream.answer(line, asking)
+        except VsdnError as error:
+            yield DataError(f"line {number}: {error}")
+
+
+def read_state(fitted: Fitted, path: Path | None, **wanted: int | None) -> Online:
+    """The state of a file, if there is one, or a fresh one; settings that are wanted must be those of the file."""
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if path is None or not path.exists() or is_special(path):
+        return fitted.online([], **given)
+    try:
+        state = Online.from_bytes(fitted, path.read_bytes())
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from None
+    except DataError as error:
+        raise RunError(f"{path}: {error}") from None
+    for name, value in given.items():
+        if (own := getattr(state.subject, name)) != value:
+            raise RunError(f"{path} has {name} {own}, but {value} was given: leave it out, or begin another state")
+    return state
+
+
+@contextlib.contextmanager
+def saving(stream: Stream, path: Path | None) -> Iterator[None]:
+    """A block after which the file holds the newest state, however it ended, by SIGTERM too."""
+    if path is not None:
+        check_writable(path)
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if path is not None:
+            write_bytes(path, stream.state.to_bytes())
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
