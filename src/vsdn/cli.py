@@ -13,14 +13,16 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 import vsdn
-from vsdn import demonstration
+from vsdn import demonstration, exported
 from vsdn.datasets import DATASETS
 from vsdn.errors import SettingsError, VsdnError
+from vsdn.exported import Exported
 from vsdn.files import check_writable, write_bytes
-from vsdn.fitted import DRAWS, QUANTILES, Fitted
+from vsdn.fitted import Fitted
 from vsdn.frames import Columns, check_suffix, csv_bytes, table_frame, write_frame
 from vsdn.models import MODELS
 from vsdn.plots import SUFFIXES
+from vsdn.questions import DRAWS, QUANTILES
 from vsdn.settings import LAST_SEED, MOST_PATHS, parse_assignments, preset_names, read_config
 
 app = typer.Typer(
@@ -29,12 +31,12 @@ app = typer.Typer(
 datasets_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The built-in data sets.")
 app.add_typer(datasets_app, name="datasets")
 
+LEVELS = ",".join(map(str, QUANTILES))
+DRAWS_HELP = "Latent paths a series: more are more exact, and slower."
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by vsdn fit.")]
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet table: id, time, a column a variable.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Draws = Annotated[
-    int, typer.Option(min=1, max=MOST_PATHS, help="Latent paths a series: more are more exact, and slower.")
-]
+Draws = Annotated[int, typer.Option(min=1, max=MOST_PATHS, help=DRAWS_HELP)]
 Seed = Annotated[int, typer.Option(min=0, max=LAST_SEED, help="Same seed, same answer.")]
 IdColumn = Annotated[str | None, typer.Option(help="Name of the id column, if it is not 'id'.")]
 TimeColumn = Annotated[str | None, typer.Option(help="Name of the time column, if it is not 'time'.")]
@@ -182,7 +184,7 @@ def _report_training(fitted: Fitted, folder: Path, as_json: bool, quiet: bool) -
 
 @app.command()
 def forecast(
-    run: Run,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a file made by vsdn export.")],
     data: Data,
     times: Annotated[str | None, typer.Option(help="Times, e.g. 1.5,2.5 or 2024-03-01,2024-03-02.")] = None,
     every: Annotated[float | None, typer.Option(help="A step after each series' last observation, ...")] = None,
@@ -190,8 +192,8 @@ def forecast(
     at: Annotated[Path | None, typer.Option(help="A table of id and time: one forecast a row.")] = None,
     out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file; else CSV is printed.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the forecasts too: a .png, .svg or .pdf file.")] = None,
-    quantiles: Annotated[str, typer.Option(help="Levels of the quantiles.")] = ",".join(map(str, QUANTILES)),
-    draws: Draws = DRAWS,
+    quantiles: Annotated[str | None, typer.Option(help=f"Levels of the quantiles. [default: {LEVELS}]")] = None,
+    draws: Annotated[int | None, typer.Option(min=1, max=MOST_PATHS, help=f"{DRAWS_HELP} [default: {DRAWS}]")] = None,
     seed: Seed = 0,
     id: IdColumn = None,
     time: TimeColumn = None,
@@ -203,29 +205,49 @@ def forecast(
     Example: vsdn forecast run patients.csv --times 3.0,3.5 --out forecast.csv
     """
     _check_outputs(out, plot)
-    fitted, columns = vsdn.load(run), Columns(id, time)
+    fitted, columns = exported.load(run) if run.is_file() else vsdn.load(run), Columns(id, time)
+    choices = _choices(fitted, quantiles, draws, plot)
     moments = None if times is None else [text.strip() for text in times.split(",")]
     table = fitted.read(data, columns)
     _remark(table.notes, quiet)
-    frame = fitted.forecast(
-        table,
-        moments,
-        every=every,
-        until=until,
-        at=at,
-        quantiles=_numbers(quantiles, "--quantiles"),
-        draws=draws,
-        seed=seed,
-        columns=columns,
-    )
-    if plot is not None:
-        fitted.plot(table, plot, until=max(frame[table.layout.time].to_pylist()), draws=draws, seed=seed)
+    frame = fitted.forecast(table, moments, every=every, until=until, at=at, seed=seed, columns=columns, **choices)
+    if plot is not None and isinstance(fitted, Fitted):
+        end = max(frame[table.layout.time].to_pylist())
+        fitted.plot(table, plot, until=end, draws=choices["draws"], seed=seed)
     if as_json:
         print(json.dumps(frame.to_pylist(), default=str))
     elif out is None:
         sys.stdout.buffer.write(csv_bytes(frame))
     if out is not None:
         write_frame(frame, out)
+
+
+def _choices(fitted: Fitted | Exported, quantiles: str | None, draws: int | None, plot: Path | None) -> dict[str, Any]:
+    """What a forecast is told of quantiles and draws; nothing if it is that of an exported file, which has its own."""
+    if isinstance(fitted, Fitted):
+        return {
+            "quantiles": _numbers(LEVELS if quantiles is None else quantiles, "--quantiles"),
+            "draws": draws or DRAWS,
+        }
+    for option, given in {"--quantiles": quantiles, "--draws": draws, "--plot": plot}.items():
+        if given is not None:
+            raise SettingsError(f"{option} wants a run folder: quantiles and draws of an exported file are settled")
+    return {}
+
+
+@app.command()
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="The file to write, e.g. forecaster.vsdn.")],
+    quantiles: Annotated[str, typer.Option(help="Levels of the quantiles that it will give.")] = LEVELS,
+    draws: Draws = DRAWS,
+) -> None:
+    """Write the forecaster of a run as one StableHLO file, which runs without the run and without the model's code.
+
+    Example: vsdn export run --out forecaster.vsdn
+    """
+    check_writable(out)
+    vsdn.load(run).export(out, draws=draws, quantiles=_numbers(quantiles, "--quantiles"))
 
 
 def _check_outputs(out: Path | None, plot: Path | None) -> None:

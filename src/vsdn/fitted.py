@@ -15,18 +15,16 @@ from vsdn.caching import use_compilation_cache
 from vsdn.checkpoint import Config
 from vsdn.data import Scaler, Table, TimeAxis
 from vsdn.errors import DataError, SettingsError
-from vsdn.frames import Columns, parse_times, read_queries, read_table, time_column, to_frame
+from vsdn.exporting import export, make_about
+from vsdn.frames import Columns, parse_times, read_table
 from vsdn.grids import Marching
 from vsdn.models import MODELS, AbstractModel
 from vsdn.planning import check_steps, make_marching
 from vsdn.plots import BANDS, Fan, fan_chart
+from vsdn.questions import DRAWS, QUANTILES, answer_frame, check_levels, make_request
 from vsdn.settings import Settings
 from vsdn.training import Epoch
 from vsdn.version import __version__
-
-QUANTILES = (0.05, 0.5, 0.95)
-DRAWS = 128
-MOST_QUERIES = 10**8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,19 +73,14 @@ class Fitted:
     ) -> Any:
         """A frame of mean, std and quantiles of every variable, at `times` of each series (or `every` step after its
         last observation `until` a time, or the id, time rows of the table `at`), each from what was seen before it."""
-        _check_levels(quantiles)
+        check_levels(quantiles)
         table = self.read(data, columns)
-        series, moments = self._queries(table, times, every, until, at, columns)
-        check_steps(table, self.marching, series, moments)
+        request = make_request(table, self.axis, times, every=every, until=until, at=at, columns=columns)
+        check_steps(table, self.marching, request.series, request.times)
         answer = inference.forecast(
-            self.model,
-            self.frame,
-            inference.Request(table, series, moments),
-            levels=tuple(quantiles),
-            num_samples=draws,
-            seed=seed,
+            self.model, self.frame, request, levels=tuple(quantiles), num_samples=draws, seed=seed
         )
-        return self._to_frame(table, series, moments, answer, quantiles)
+        return answer_frame(request, self.axis, answer, quantiles)
 
     def evaluate(
         self,
@@ -169,80 +162,16 @@ class Fitted:
             checkpoint.save_weights(fresh, params)
             checkpoint.write_metrics(fresh, list(self.epochs))
 
+    def export(self, path: str | Path, *, draws: int = DRAWS, quantiles: Sequence[float] = QUANTILES) -> None:
+        """Nothing; the file holds the forecaster, which `vsdn.exported.load` runs without the code of its model."""
+        name, variables = self.settings.model.model, self.config.variables
+        about = make_about(name, variables, self.axis, self.frame, draws=draws, quantiles=quantiles)
+        export(self.model, about, Path(path), version=__version__)
+
     @property
     def frame(self) -> inference.Frame:
         """What the model's numbers mean."""
         return inference.Frame(self.scaler, self.marching, self.settings.data.num_buckets or 1)
-
-    def _queries(
-        self, table: Table, times: Any, every: float | None, until: Any, at: Any, columns: Columns
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Series numbers and times of what is asked."""
-        if sum(choice is not None for choice in (times, every, at)) != 1:
-            raise SettingsError("say when: times, or every with until, or at (a table of id and time)")
-        if until is not None and every is None:
-            raise SettingsError("until goes with every, and with neither times nor at")
-        if at is not None:
-            ids, moments = read_queries(at, axis=self.axis, columns=columns)
-            return _find_series(table, ids, len(moments)), moments
-        if times is not None:
-            moments = parse_times(times, self.axis)
-            return np.repeat(np.arange(table.num_series), len(moments)), np.tile(moments, table.num_series)
-        if until is None or every is None or not every > 0:
-            raise SettingsError("every wants a step above 0, and until a time to go to")
-        last = table.times[table.starts[1:] - 1]
-        with np.errstate(over="ignore"):
-            counts = np.maximum(np.floor((parse_times([until], self.axis)[0] - last) / every + 1e-9), 0)
-        if counts.max() < 1:
-            raise DataError(f"until {until} leaves no step of {every} after the last observation of any series")
-        if counts.sum() > MOST_QUERIES:
-            raise SettingsError(f"every {every} until {until} asks for more than {MOST_QUERIES:,} times in all")
-        counts = counts.astype(int)
-        series = np.repeat(np.arange(table.num_series), counts)
-        place = np.arange(len(series)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return series, last[series] + every * (place + 1)
-
-    def _to_frame(
-        self,
-        table: Table,
-        series: np.ndarray,
-        times: np.ndarray,
-        answer: inference.Forecast,
-        quantiles: Sequence[float],
-    ) -> Any:
-        channels = len(table.variables)
-        columns = {} if table.layout.id is None else {table.layout.id: np.repeat(table.ids[series], channels)}
-        columns[table.layout.time] = np.repeat(time_column(times, self.axis), channels)
-        columns["variable"] = np.tile(np.array(table.variables, object), len(times))
-        columns["mean"], columns["std"] = answer.mean.ravel(), answer.std.ravel()
-        for number, level in enumerate(quantiles):
-            columns[level_name(level)] = answer.quantiles[..., number].ravel()
-        return to_frame(columns, table.layout.backend, timezone=self.axis.timezone)
-
-
-def level_name(level: float) -> str:
-    """q05 of 0.05, q50 of 0.5, q2.5 of 0.025."""
-    percent = round(100 * level, 6)
-    return f"q{percent:02.0f}" if percent == round(percent) else f"q{percent:g}"
-
-
-def _check_levels(levels: Sequence[float]) -> None:
-    for level in levels:
-        if not 0 < level < 1:
-            raise SettingsError(f"a quantile lies between 0 and 1, but {level} was given")
-
-
-def _find_series(table: Table, ids: np.ndarray | None, count: int) -> np.ndarray:
-    """The number of each id; an id that the table does not have is refused."""
-    if ids is None:
-        if table.num_series > 1:
-            raise DataError("the table of times has no id column, but the data has more than one series")
-        return np.zeros(count, np.int64)
-    number = {str(name): place for place, name in enumerate(table.ids.tolist())}
-    try:
-        return np.array([number[str(name)] for name in ids.tolist()], np.int64)
-    except KeyError as missing:
-        raise DataError(f"series {missing.args[0]} is asked for, but the data has no observation of it") from None
 
 
 def load(folder: str | Path) -> Fitted:

@@ -1,33 +1,20 @@
 """Answers of a model for the series of a table: statistics of the mixture over paths, in the user's units."""
 
 import functools
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from vsdn import metrics
-from vsdn.batches import Batches
-from vsdn.data import Scaler, Table
-from vsdn.grids import Grid, GridSet, Marching, Queries, QuerySet, make_grids, make_queries
+from vsdn.grids import Grid, Queries
 from vsdn.likelihoods import Likelihood
 from vsdn.models import AbstractModel
-
-MEMORY = 2**28  # bytes of latent states held at once
-
-
-class Forecast(NamedTuple):
-    """One row a query, one column a variable, in the user's units."""
-
-    mean: np.ndarray
-    std: np.ndarray
-    quantiles: np.ndarray  # (query, channel, level)
+from vsdn.questions import Chunk, Forecast, Frame, Request, ask, in_units
 
 
 class Scores(NamedTuple):
@@ -39,31 +26,14 @@ class Scores(NamedTuple):
     pit: np.ndarray
 
 
-class Request(NamedTuple):
-    """What is asked: queries (series number, time) of a table that holds all that may be seen."""
-
-    table: Table
-    series: np.ndarray
-    times: np.ndarray
-
-
-class Frame(NamedTuple):
-    """What a model's numbers mean: its scaler and how its grids march."""
-
-    scaler: Scaler
-    marching: Marching
-    num_buckets: int = 3
-
-
 def forecast(
     model: AbstractModel, frame: Frame, request: Request, *, levels: Sequence[float], num_samples: int, seed: int
 ) -> Forecast:
     """Mean, deviation and quantiles of the mixture over paths, at each query."""
     truth = np.zeros((len(request.times), len(request.table.variables)))
     summarise = functools.partial(_statistics, levels=tuple(levels))
-    mean, std, quantiles = _answer(model, frame, request, truth, summarise, num_samples=num_samples, seed=seed)
-    centre, spread = frame.scaler.mean, frame.scaler.std
-    return Forecast(centre + spread * mean, spread * std, centre[:, None] + spread[:, None] * quantiles)
+    parts = _answer(model, frame, request, truth, summarise, num_samples=num_samples, seed=seed)
+    return in_units(frame.scaler, *parts)
 
 
 def score(
@@ -77,6 +47,11 @@ def score(
 
 
 def _statistics(likelihood: Likelihood, params: Array, _: Array, *, levels: tuple[float, ...]) -> tuple[Array, ...]:
+    return statistics(likelihood, params, levels=levels)
+
+
+def statistics(likelihood: Likelihood, params: Array, *, levels: tuple[float, ...]) -> tuple[Array, Array, Array]:
+    """Mean, deviation and quantiles (query, channel, level) of a mixture at each query, in the model's units."""
     quantiles = metrics.quantiles(likelihood, params, levels)
     return metrics.mean(likelihood, params), metrics.std(likelihood, params), jnp.moveaxis(quantiles, 0, -1)
 
@@ -113,40 +88,10 @@ def _answer(
     num_samples: int,
     seed: int,
 ) -> list[np.ndarray]:
-    """`summarise` of every query, in the order asked; few series at a time bound the memory."""
-    table, scaler, marching = request.table, frame.scaler, frame.marching
-    queries = make_queries(table, scaler, marching, request.series, request.times)
-    grids = make_grids(table, scaler, marching, tail=queries.tail)
-    keys = series_keys(table.ids, seed)
-    answers: list[np.ndarray] = []
-    for series, grid, own, places in _chunks(grids, queries, frame.num_buckets, num_samples):
-        parts = _summaries(model, grid, own, jnp.asarray(truth[places]), keys[series], num_samples, summarise)
-        if not answers:
-            answers = [np.empty((len(request.times), *part.shape[2:])) for part in parts]
-        for answer, part in zip(answers, parts, strict=True):
-            answer[places.ravel()] = np.asarray(part).reshape(-1, *part.shape[2:])
-    return answers
+    """`summarise` of every query, in the order asked."""
 
+    def answer(chunk: Chunk) -> tuple[Array, ...]:
+        own = jnp.asarray(truth[chunk.places])
+        return _summaries(model, chunk.grid, chunk.queries, own, chunk.keys, num_samples, summarise)
 
-def _chunks(
-    grids: GridSet, queries: QuerySet, num_buckets: int, num_samples: int
-) -> Iterator[tuple[np.ndarray, Grid, Queries, np.ndarray]]:
-    """Series numbers, grids, queries and the queries' places in the caller's order, a chunk at a time."""
-    counts = np.diff(queries.starts)
-    asked = np.flatnonzero(counts)
-    longest = int(grids.num_points[asked].max() + counts.max())
-    size = max(1, min(len(asked), 1024, MEMORY // (4 * 64 * num_samples * longest)))
-    batches = Batches.make(grids, size, num_buckets)
-    for number in range(len(batches.num_points)):
-        mine = asked[batches.bucket[asked] == number]
-        for chunk in np.split(mine, range(size, len(mine), size)) if len(mine) else []:
-            filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
-            num_queries = int(counts[mine].max())
-            grid = grids.pad(filled, int(batches.num_points[number]), int(batches.num_rows[number]))
-            yield filled, grid, queries.pad(filled, num_queries), queries.places(filled, num_queries)
-
-
-def series_keys(ids: np.ndarray, seed: int) -> PRNGKeyArray:
-    """A key for each series that follows from its id: other series, and their order, change nothing."""
-    codes = np.array([zlib.crc32(str(name).encode()) for name in ids.tolist()], np.uint32)
-    return jax.vmap(lambda code: jr.fold_in(jr.key(seed), code))(codes)
+    return ask(answer, frame, request, num_samples=num_samples, seed=seed)
