@@ -142,8 +142,9 @@ class Exported:
         about, table = self.about, self.read(data, columns)
         request = make_request(table, about.axis, times, every=every, until=until, at=at, columns=columns)
         check_steps(table, about.frame.marching, request.series, request.times)
-        answer = ask(self._answer, about.frame, request, num_samples=about.draws, seed=seed)
-        return answer_frame(request, about.axis, in_units(about.frame.scaler, *answer), about.quantiles)
+        parts = ask(self._answer, about.frame, request, num_samples=about.draws, seed=seed)
+        answer = in_units(about.frame.scaler, *parts, size=np.full(len(request.times), np.nan))
+        return answer_frame(request, about.axis, answer, about.quantiles)
 
     def _answer(self, chunk: Chunk) -> Sequence[Array]:
         return self.call(*chunk.grid, *chunk.queries, jr.key_data(chunk.keys))

@@ -21,7 +21,7 @@ from vsdn.grids import Marching
 from vsdn.models import MODELS, AbstractModel
 from vsdn.planning import check_steps, make_marching
 from vsdn.plots import BANDS, Fan, fan_chart
-from vsdn.questions import DRAWS, QUANTILES, answer_frame, check_levels, make_request
+from vsdn.questions import DRAWS, NUM_BUCKETS, QUANTILES, answer_frame, check_levels, make_request
 from vsdn.settings import Settings
 from vsdn.training import Epoch
 from vsdn.version import __version__
@@ -171,7 +171,8 @@ class Fitted:
     @property
     def frame(self) -> inference.Frame:
         """What the model's numbers mean."""
-        return inference.Frame(self.scaler, self.marching, self.settings.data.num_buckets or 1)
+        buckets = min(self.settings.data.num_buckets or 1, NUM_BUCKETS)
+        return inference.Frame(self.scaler, self.marching, buckets)
 
 
 def load(folder: str | Path) -> Fitted:

@@ -7,14 +7,21 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from vsdn import metrics
-from vsdn.grids import Grid, Queries
+from vsdn.data import Table
+from vsdn.grids import Grid, Queries, make_grids
 from vsdn.likelihoods import Likelihood
-from vsdn.models import AbstractModel
-from vsdn.questions import Chunk, Forecast, Frame, Request, ask, in_units
+from vsdn.methods import Method, by_prior
+from vsdn.models import AbstractModel, Answer
+from vsdn.models.base import AbstractOnline
+from vsdn.models.vsdn import VSDN
+from vsdn.questions import Chunk, Forecast, Frame, Request, ask, chunk_size, in_units, series_keys
+
+MEASUREMENT = 0xFFFF_FFFD  # where a key's tree of paths has none
 
 
 class Scores(NamedTuple):
@@ -27,27 +34,109 @@ class Scores(NamedTuple):
 
 
 def forecast(
-    model: AbstractModel, frame: Frame, request: Request, *, levels: Sequence[float], num_samples: int, seed: int
+    model: AbstractModel,
+    frame: Frame,
+    request: Request,
+    *,
+    levels: Sequence[float],
+    num_samples: int,
+    seed: int,
+    method: Method = by_prior,
 ) -> Forecast:
     """Mean, deviation and quantiles of the mixture over paths, at each query."""
     truth = np.zeros((len(request.times), len(request.table.variables)))
     summarise = functools.partial(_statistics, levels=tuple(levels))
-    parts = _answer(model, frame, request, truth, summarise, num_samples=num_samples, seed=seed)
-    return in_units(frame.scaler, *parts)
+    asked = Asked(method, summarise, num_samples)
+    return in_units(frame.scaler, *_answer(model, frame, request, truth, asked, seed=seed))
+
+
+def states(
+    model: AbstractModel,
+    frame: Frame,
+    request: Request,
+    *,
+    levels: Sequence[float],
+    num_samples: int,
+    seed: int,
+    method: Method,
+) -> Forecast:
+    """Mean, deviation and quantiles of the latent state at each query, in the model's own units."""
+    truth = np.zeros((len(request.times), len(request.table.variables)))
+    asked = Asked(method, functools.partial(_state_statistics, levels=tuple(levels)), num_samples)
+    return Forecast(*_answer(model, frame, request, truth, asked, seed=seed))
+
+
+def draws(
+    model: AbstractModel, frame: Frame, request: Request, *, num_samples: int, seed: int, method: Method
+) -> np.ndarray:
+    """(query, draw, channel): values along whole paths, so that those of one draw go together."""
+    truth = np.zeros((len(request.times), len(request.table.variables)))
+    values, _ = _answer(model, frame, request, truth, Asked(method, _measurements, num_samples), seed=seed)
+    return frame.scaler.unscale(values)
+
+
+def row_draws(model: AbstractOnline, frame: Frame, table: Table, *, num_samples: int, seed: int) -> np.ndarray:
+    """(row, draw, channel): values at every row of a table, those with nothing seen too, that go together."""
+    grids, keys = make_grids(table, frame.scaler, frame.marching), series_keys(table.ids, seed)
+    values = np.empty((len(table.times), num_samples, len(table.variables)))
+    most_points, most_rows = int(grids.num_points.max()) + 1, int(grids.num_rows.max())
+    size = chunk_size(table.num_series, most_points, num_samples)
+    for chunk in np.split(np.arange(table.num_series), range(size, table.num_series, size)):
+        filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
+        parts = np.asarray(_row_draws(model, grids.pad(filled, most_points, most_rows), keys[filled], num_samples))
+        for series, part in zip(chunk, parts, strict=False):
+            rows = slice(table.starts[series], table.starts[series + 1])
+            values[rows] = part[:, : rows.stop - rows.start].swapaxes(0, 1)
+    return frame.scaler.unscale(values)
+
+
+@eqx.filter_jit
+def _row_draws(model: AbstractOnline, grids: Grid, keys: PRNGKeyArray, num_samples: int) -> Array:
+    return jax.vmap(lambda grid, key: model.sample_rows(grid, num_samples=num_samples, key=key))(grids, keys)
+
+
+def log_likelihoods(
+    model: VSDN, frame: Frame, table: Table, *, num_samples: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of each series in the user's units, estimated by particles, and the poorest effective number of them."""
+    grids, keys = make_grids(table, frame.scaler, frame.marching), series_keys(table.ids, seed)
+    most_points, most_rows = int(grids.num_points.max()) + 1, int(grids.num_rows.max())
+    size, parts = chunk_size(table.num_series, most_points, num_samples), []
+    for chunk in np.split(np.arange(table.num_series), range(size, table.num_series, size)):
+        filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
+        pair = _log_likelihoods(model, grids.pad(filled, most_points, most_rows), keys[filled], num_samples)
+        parts.append(np.stack(pair)[:, : len(chunk)])
+    log_lik, least = np.concatenate(parts, axis=1)
+    unit = np.bincount(table.series_of_row, table.mask @ np.log(frame.scaler.std), minlength=table.num_series)
+    return log_lik - unit, least
+
+
+@eqx.filter_jit
+def _log_likelihoods(model: VSDN, grids: Grid, keys: PRNGKeyArray, num_samples: int) -> tuple[Array, Array]:
+    return jax.vmap(lambda grid, key: model.log_likelihood(grid, num_samples=num_samples, key=key))(grids, keys)
 
 
 def score(
-    model: AbstractModel, frame: Frame, request: Request, truth: np.ndarray, *, num_samples: int, seed: int
+    model: AbstractModel,
+    frame: Frame,
+    request: Request,
+    truth: np.ndarray,
+    *,
+    num_samples: int,
+    seed: int,
+    method: Method = by_prior,
 ) -> Scores:
     """How well each query is foretold, against the truth (query, channel)."""
-    scaled = frame.scaler.scale(truth)
-    nll, square, crps, pit = _answer(model, frame, request, scaled, _scores, num_samples=num_samples, seed=seed)
+    asked = Asked(method, _scores, num_samples)
+    nll, square, crps, pit, _ = _answer(model, frame, request, frame.scaler.scale(truth), asked, seed=seed)
     spread = frame.scaler.std
     return Scores(nll + np.log(spread), square * spread**2, crps * spread, pit)
 
 
-def _statistics(likelihood: Likelihood, params: Array, _: Array, *, levels: tuple[float, ...]) -> tuple[Array, ...]:
-    return statistics(likelihood, params, levels=levels)
+def _statistics(
+    likelihood: Likelihood, answer: Answer, _: Array, key: PRNGKeyArray, *, levels: tuple[float, ...]
+) -> tuple[Array, ...]:
+    return statistics(likelihood, answer.params, levels=levels)
 
 
 def statistics(likelihood: Likelihood, params: Array, *, levels: tuple[float, ...]) -> tuple[Array, Array, Array]:
@@ -56,42 +145,52 @@ def statistics(likelihood: Likelihood, params: Array, *, levels: tuple[float, ..
     return metrics.mean(likelihood, params), metrics.std(likelihood, params), jnp.moveaxis(quantiles, 0, -1)
 
 
-def _scores(likelihood: Likelihood, params: Array, y: Array) -> tuple[Array, ...]:
+def _state_statistics(
+    likelihood: Likelihood, answer: Answer, _: Array, key: PRNGKeyArray, *, levels: tuple[float, ...]
+) -> tuple[Array, ...]:
+    assert answer.states is not None
+    quantiles = jnp.quantile(answer.states, jnp.asarray(levels, answer.states.dtype), axis=0)
+    return answer.states.mean(axis=0), answer.states.std(axis=0), jnp.moveaxis(quantiles, 0, -1)
+
+
+def _scores(likelihood: Likelihood, answer: Answer, y: Array, key: PRNGKeyArray) -> tuple[Array, ...]:
+    params = answer.params
     square = (metrics.mean(likelihood, params) - y) ** 2
     density, pit = metrics.log_prob(likelihood, params, y), metrics.cdf(likelihood, params, y)
     return -density, square, metrics.crps(likelihood, params, y), pit
 
 
+def _measurements(likelihood: Likelihood, answer: Answer, _: Array, key: PRNGKeyArray) -> tuple[Array, ...]:
+    keys = jr.split(jr.fold_in(key, MEASUREMENT), answer.params.shape[1])
+    return (jax.vmap(lambda params, key: likelihood.sample(params, key=key), (1, 0))(answer.params, keys),)
+
+
+class Asked(NamedTuple):
+    """How a question is answered, and what is wanted of the answer."""
+
+    method: Method
+    summarise: Callable[[Likelihood, Answer, Array, PRNGKeyArray], tuple[Array, ...]]
+    num_samples: int
+
+
 @eqx.filter_jit
 def _summaries(
-    model: AbstractModel,
-    grid: Grid,
-    queries: Queries,
-    truth: Array,
-    keys: PRNGKeyArray,
-    num_samples: int,
-    summarise: Callable[[Likelihood, Array, Array], tuple[Array, ...]],
+    model: AbstractModel, grid: Grid, queries: Queries, truth: Array, keys: PRNGKeyArray, asked: Asked
 ) -> tuple[Array, ...]:
-    """`summarise` of the mixture at each query of each series; compiled once a shape, whoever asks."""
-
-    mixtures = model.batch_forecast(grid, queries, num_samples=num_samples, keys=keys)
-    return jax.vmap(lambda mixture, y: summarise(model.likelihood, mixture, y))(mixtures, truth)
+    """What is wanted of the answer to each query of each series; compiled once a shape, whoever asks."""
+    answer = asked.method(model, grid, queries, num_samples=asked.num_samples, keys=keys)
+    one = lambda answer, truth, key: asked.summarise(model.likelihood, answer, truth, key)
+    parts = jax.vmap(one)(answer._replace(size=None), truth, keys)
+    return (*parts, jnp.full(truth.shape[:2], jnp.nan) if answer.size is None else answer.size)
 
 
 def _answer(
-    model: AbstractModel,
-    frame: Frame,
-    request: Request,
-    truth: np.ndarray,
-    summarise: Callable[..., tuple[Array, ...]],
-    *,
-    num_samples: int,
-    seed: int,
+    model: AbstractModel, frame: Frame, request: Request, truth: np.ndarray, asked: Asked, *, seed: int
 ) -> list[np.ndarray]:
-    """`summarise` of every query, in the order asked."""
+    """What is wanted of every query, in the order asked."""
 
     def answer(chunk: Chunk) -> tuple[Array, ...]:
-        own = jnp.asarray(truth[chunk.places])
-        return _summaries(model, chunk.grid, chunk.queries, own, chunk.keys, num_samples, summarise)
+        return _summaries(model, chunk.grid, chunk.queries, jnp.asarray(truth[chunk.places]), chunk.keys, asked)
 
-    return ask(answer, frame, request, num_samples=num_samples, seed=seed)
+    longest = 0 if asked.method is by_prior else asked.num_samples  # particles are compared with each other
+    return ask(answer, frame, request, num_samples=asked.num_samples, seed=seed, longest=longest)

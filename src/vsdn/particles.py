@@ -44,6 +44,11 @@ class _Going(NamedTuple):
 Score = Callable[[Float[Array, " latent"], Any], Float[Array, ""]]  # log-density of a row, given the state
 
 
+def either(which: Bool[Array, ""], new: Any, old: Any) -> Any:
+    """One of two states."""
+    return jax.tree.map(lambda new, old: jnp.where(which, new, old), new, old)
+
+
 def effective_size(log_weights: Float[Array, " particle"]) -> Float[Array, ""]:
     """1 / Σw²."""
     return jnp.exp(-logsumexp(2 * log_weights))
@@ -87,8 +92,6 @@ def filter_particles(
     seed, path = path_seed(key), jnp.arange(count)
     level = jnp.full(count, -jnp.log(count), x0.dtype)
     noise = jax.vmap(lambda path, number: noise_at(seed, path, number, x0.shape[1]).astype(x0.dtype), (0, None))
-
-    either = lambda which, new, old: jax.tree.map(lambda new, old: jnp.where(which, new, old), new, old)
 
     def look(going: _Going, row: Any, seen: Array, number: Array) -> tuple[_Going, Filtered]:
         """What goes on, and what is known, once a row was weighed (if there is one)."""

@@ -22,6 +22,7 @@ QUANTILES = (0.05, 0.5, 0.95)
 DRAWS = 128
 MOST_QUERIES = 10**8
 MEMORY = 2**28  # bytes of latent states held at once
+NUM_BUCKETS = 2  # padded lengths, each of which is compiled
 
 
 class Forecast(NamedTuple):
@@ -30,6 +31,7 @@ class Forecast(NamedTuple):
     mean: np.ndarray
     std: np.ndarray
     quantiles: np.ndarray  # (query, channel, level)
+    size: np.ndarray  # (query,) the effective number of particles; NaN where none were weighed
 
 
 class Request(NamedTuple):
@@ -45,7 +47,7 @@ class Frame(NamedTuple):
 
     scaler: Scaler
     marching: Marching
-    num_buckets: int = 3
+    num_buckets: int = NUM_BUCKETS
 
 
 class Chunk(NamedTuple):
@@ -107,14 +109,21 @@ def _find_series(table: Table, ids: np.ndarray | None, count: int) -> np.ndarray
 
 
 def ask(
-    answer: Callable[[Chunk], Sequence[Array]], frame: Frame, request: Request, *, num_samples: int, seed: int
+    answer: Callable[[Chunk], Sequence[Array]],
+    frame: Frame,
+    request: Request,
+    *,
+    num_samples: int,
+    seed: int,
+    longest: int = 0,
 ) -> list[np.ndarray]:
-    """What `answer` says of every query, in the order asked; few series at a time bound the memory."""
+    """What `answer` says of every query, in the order asked; few series at a time bound the memory, each counted as
+    `longest` points at least."""
     table, scaler, marching = request.table, frame.scaler, frame.marching
     queries = make_queries(table, scaler, marching, request.series, request.times)
     grids = make_grids(table, scaler, marching, tail=queries.tail)
     answers: list[np.ndarray] = []
-    for chunk in _chunks(grids, queries, series_keys(table.ids, seed), frame.num_buckets, num_samples):
+    for chunk in _chunks(grids, queries, series_keys(table.ids, seed), frame.num_buckets, num_samples, longest):
         parts = answer(chunk)
         if not answers:
             answers = [np.empty((len(request.times), *part.shape[2:])) for part in parts]
@@ -124,13 +133,13 @@ def ask(
 
 
 def _chunks(
-    grids: GridSet, queries: QuerySet, keys: PRNGKeyArray, num_buckets: int, num_samples: int
+    grids: GridSet, queries: QuerySet, keys: PRNGKeyArray, num_buckets: int, num_samples: int, longest: int
 ) -> Iterator[Chunk]:
     """The series that are asked about, a chunk at a time."""
     counts = np.diff(queries.starts)
     asked = np.flatnonzero(counts)
-    longest = int(grids.num_points[asked].max() + counts.max())
-    size = max(1, min(len(asked), 1024, MEMORY // (4 * 64 * num_samples * longest)))
+    longest = max(longest, int(grids.num_points[asked].max() + counts.max()))
+    size = chunk_size(len(asked), longest, num_samples)
     batches = Batches.make(grids, size, num_buckets)
     for number in range(len(batches.num_points)):
         mine = asked[batches.bucket[asked] == number]
@@ -141,16 +150,21 @@ def _chunks(
             yield Chunk(grid, queries.pad(filled, num_queries), keys[filled], queries.places(filled, num_queries))
 
 
+def chunk_size(num_series: int, longest: int, num_samples: int) -> int:
+    """How many series fit into memory at once."""
+    return max(1, min(num_series, 1024, MEMORY // (4 * 64 * num_samples * longest)))
+
+
 def series_keys(ids: np.ndarray, seed: int) -> PRNGKeyArray:
     """A key for each series that follows from its id: other series, and their order, change nothing."""
     codes = np.array([zlib.crc32(str(name).encode()) for name in ids.tolist()], np.uint32)
     return jax.vmap(lambda code: jr.fold_in(jr.key(seed), code))(codes)
 
 
-def in_units(scaler: Scaler, mean: np.ndarray, std: np.ndarray, quantiles: np.ndarray) -> Forecast:
+def in_units(scaler: Scaler, mean: np.ndarray, std: np.ndarray, quantiles: np.ndarray, size: np.ndarray) -> Forecast:
     """The forecast in the user's units, of numbers in the model's."""
     centre, spread = scaler.mean, scaler.std
-    return Forecast(centre + spread * mean, spread * std, centre[:, None] + spread[:, None] * quantiles)
+    return Forecast(centre + spread * mean, spread * std, centre[:, None] + spread[:, None] * quantiles, size)
 
 
 def answer_frame(request: Request, axis: TimeAxis, answer: Forecast, levels: Sequence[float]) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from vsdn.models import gru_decay, gru_ode, latent_ode, latent_sde, linear, ode_rnn, simple, vsdn
-from vsdn.models.base import AbstractModel, Evidence
+from vsdn.models.base import AbstractModel, Answer, Evidence
 
 MODELS: dict[str, Callable[..., AbstractModel]] = {
     "vsdn-f": vsdn.make_filter,
@@ -18,4 +18,4 @@ MODELS: dict[str, Callable[..., AbstractModel]] = {
     "mean": simple.make_mean,
 }
 
-__all__ = ["MODELS", "AbstractModel", "Evidence"]
+__all__ = ["MODELS", "AbstractModel", "Answer", "Evidence"]

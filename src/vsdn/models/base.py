@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries
 from vsdn.likelihoods import FAMILIES, Likelihood
+from vsdn.models.drawing import draw_series
 from vsdn.nets import ACTIVATIONS
 from vsdn.settings import ModelSettings
 
@@ -100,14 +101,13 @@ class AbstractOnline(AbstractModel):
     ) -> Any:
         """The state after it took the seen entries of y."""
 
+    def sample_rows(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel"]:
+        """Values at every row, those with nothing seen too, that go together as one series, given what was seen."""
+        return draw_series(self, grid, num_samples=num_samples, key=key)
+
     @abstractmethod
     def look(self, state: Any, clock: Float[Array, " clock"]) -> Float[Array, "sample channel param"]:
         """The mixture that foretells what is seen now: its parameters, one component a path."""
-
-
-def either(which: Bool[Array, ""], new: Any, old: Any) -> Any:
-    """One of two states."""
-    return jax.tree.map(lambda new, old: jnp.where(which, new, old), new, old)
 
 
 def masked_log_lik(likelihood: Likelihood, params: Float[Array, "row channel param"], grid: Grid) -> Float[Array, ""]:

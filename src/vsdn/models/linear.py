@@ -23,7 +23,8 @@ from vsdn.kalman import (
     smooth_rows,
 )
 from vsdn.likelihoods import Gaussian, Likelihood
-from vsdn.models.base import AbstractOnline, Answer, Evidence, either
+from vsdn.models.base import AbstractOnline, Answer, Evidence
+from vsdn.particles import either
 from vsdn.settings import ModelSettings
 
 SLOWEST, FASTEST = 0.02, 2.0  # rates at the start: a typical series lasts ten units of time

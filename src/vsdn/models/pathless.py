@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries, within
 from vsdn.likelihoods import Likelihood
-from vsdn.models.base import AbstractOnline, Answer, Evidence, either, masked_log_lik
-from vsdn.particles import effective_size
+from vsdn.models.base import AbstractOnline, Answer, Evidence, masked_log_lik
+from vsdn.particles import effective_size, either
 
 QUERIES_AT_ONCE = 32
 
