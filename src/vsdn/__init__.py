@@ -1,11 +1,17 @@
 """Sporadic time series: learn a continuous-time stochastic model from a table, and ask it questions."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from vsdn.errors import DataError, RunError, SettingsError, VsdnError
-from vsdn.fitted import Fitted, load
-from vsdn.fitting import fit, resume
 from vsdn.frames import Columns
 from vsdn.tracking import Online
 from vsdn.version import __version__
+
+if TYPE_CHECKING:
+    from vsdn import exported
+    from vsdn.fitted import Fitted, load
+    from vsdn.fitting import fit, resume
 
 __all__ = [
     "Columns",
@@ -16,7 +22,23 @@ __all__ = [
     "SettingsError",
     "VsdnError",
     "__version__",
+    "exported",
     "fit",
     "load",
     "resume",
 ]
+
+HOMES = {"Fitted": "fitted", "load": "fitted", "fit": "fitting", "resume": "fitting"}
+
+
+def __getattr__(name: str) -> Any:
+    """What is imported when it is first used, so that an exported forecaster runs without any model's code."""
+    if name in HOMES:
+        return getattr(import_module(f"vsdn.{HOMES[name]}"), name)
+    if name == "exported":
+        return import_module("vsdn.exported")
+    raise AttributeError(f"module 'vsdn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

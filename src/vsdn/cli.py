@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 import vsdn
-from vsdn import demonstration, streaming
+from vsdn import demonstration, exported, streaming
 from vsdn.data import Table
 from vsdn.datasets import DATASETS
 from vsdn.errors import DataError, FewParticlesWarning, SettingsError, VsdnError
+from vsdn.exported import Exported
 from vsdn.files import check_writable, write_bytes
 from vsdn.fitted import Fitted
 from vsdn.frames import Columns, check_suffix, csv_bytes, table_frame, write_frame
@@ -36,9 +37,8 @@ app.add_typer(datasets_app, name="datasets")
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by vsdn fit.")]
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet table: id, time, a column a variable.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Draws = Annotated[
-    int, typer.Option(min=1, max=MOST_PATHS, help="Latent paths a series: more are more exact, and slower.")
-]
+DRAWS_HELP = "Latent paths a series: more are more exact, and slower."
+Draws = Annotated[int, typer.Option(min=1, max=MOST_PATHS, help=DRAWS_HELP)]
 Seed = Annotated[int, typer.Option(min=0, max=LAST_SEED, help="Same seed, same answer.")]
 IdColumn = Annotated[str | None, typer.Option(help="Name of the id column, if it is not 'id'.")]
 TimeColumn = Annotated[str | None, typer.Option(help="Name of the time column, if it is not 'time'.")]
@@ -198,7 +198,7 @@ def _report_training(fitted: Fitted, folder: Path, as_json: bool, quiet: bool) -
 
 @app.command()
 def forecast(
-    run: Run,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a file made by vsdn export.")],
     data: Data,
     times: Times = None,
     every: Annotated[float | None, typer.Option(help="A step after each series' last observation, ...")] = None,
@@ -206,8 +206,8 @@ def forecast(
     at: At = None,
     out: Out = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the forecasts too: a .png, .svg, .pdf or .html file.")] = None,
-    quantiles: Quantiles = LEVELS,
-    draws: Draws = DRAWS,
+    quantiles: Annotated[str | None, typer.Option(help=f"Levels of the quantiles. [default: {LEVELS}]")] = None,
+    draws: Annotated[int | None, typer.Option(min=1, max=MOST_PATHS, help=f"{DRAWS_HELP} [default: {DRAWS}]")] = None,
     method: Annotated[str | None, typer.Option(help="prior or (vsdn-f, vsdn-s) particles. [default: prior]")] = None,
     seed: Seed = 0,
     id: IdColumn = None,
@@ -220,13 +220,41 @@ def forecast(
     Example: vsdn forecast run patients.csv --times 3.0,3.5 --out forecast.csv
     """
     _check_outputs(out, plot)
-    fitted, table, asked = _open(run, data, times, every, until, at, id, time, quiet)
-    levels = _numbers(quantiles, "--quantiles")
+    fitted, columns = exported.load(run) if run.is_file() else vsdn.load(run), Columns(id, time)
+    table, asked = _read(fitted, data, times, every, until, at, columns, quiet)
+    choices = _choices(fitted, quantiles=quantiles, draws=draws, method=method, plot=plot)
     with _remarks(quiet):
-        frame = fitted.forecast(table, **asked, quantiles=levels, draws=draws, method=method, seed=seed)
-    if plot is not None:
-        fitted.plot(table, plot, until=max(frame[table.layout.time].to_pylist()), draws=draws, seed=seed)
+        frame = fitted.forecast(table, **asked, **choices, seed=seed)
+    if plot is not None and isinstance(fitted, Fitted):
+        end = max(frame[table.layout.time].to_pylist())
+        fitted.plot(table, plot, until=end, draws=choices["draws"], seed=seed)
     _give(frame, out, as_json)
+
+
+def _choices(fitted: Fitted | Exported, **options: Any) -> dict[str, Any]:
+    """What a forecast is told of quantiles, draws and method; nothing if an exported file makes it, which has its own."""
+    if isinstance(fitted, Fitted):
+        levels, draws = options["quantiles"] or LEVELS, options["draws"] or DRAWS
+        return {"quantiles": _numbers(levels, "--quantiles"), "draws": draws, "method": options["method"]}
+    for option, given in options.items():
+        if given is not None:
+            raise SettingsError(f"--{option} wants a run folder: what an exported file answers is settled")
+    return {}
+
+
+@app.command()
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="The file to write, e.g. forecaster.vsdn.")],
+    quantiles: Quantiles = LEVELS,
+    draws: Draws = DRAWS,
+) -> None:
+    """Write the forecaster of a run as one StableHLO file, which runs without the run and without the model's code.
+
+    Example: vsdn export run --out forecaster.vsdn
+    """
+    check_writable(out)
+    vsdn.load(run).export(out, draws=draws, quantiles=_numbers(quantiles, "--quantiles"))
 
 
 @app.command()
@@ -471,10 +499,24 @@ def _open(
 ) -> tuple[Fitted, Table, dict[str, Any]]:
     """The run, the table, and the times that are asked for."""
     fitted, columns = vsdn.load(run), Columns(id, time)
+    return fitted, *_read(fitted, data, times, every, until, at, columns, quiet)
+
+
+def _read(
+    fitted: Fitted | Exported,
+    data: Path,
+    times: str | None,
+    every: float | None,
+    until: str | None,
+    at: Path | None,
+    columns: Columns,
+    quiet: bool,
+) -> tuple[Table, dict[str, Any]]:
+    """The table, and the times that are asked for."""
     table = fitted.read(data, columns)
     _remark(table.notes, quiet)
     moments = None if times is None else _moments(times)
-    return fitted, table, {"times": moments, "every": every, "until": until, "at": at, "columns": columns}
+    return table, {"times": moments, "every": every, "until": until, "at": at, "columns": columns}
 
 
 def _moments(times: str) -> list[str]:

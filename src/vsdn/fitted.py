@@ -16,6 +16,7 @@ from vsdn.caching import use_compilation_cache
 from vsdn.checkpoint import Config
 from vsdn.data import BACKENDS, Layout, Scaler, Table, TimeAxis, empty_table
 from vsdn.errors import SettingsError
+from vsdn.exporting import export, make_about
 from vsdn.frames import Columns, parse_times, read_table, to_frame
 from vsdn.grids import Marching, make_queries
 from vsdn.methods import Method, by_filter, by_interpolation, find_forecast, find_interpolation
@@ -348,6 +349,12 @@ class Fitted:
             f"{self.settings.model.model} cannot go online: it reads a series from its end, so that each update would "
             f"cost more than the last; use one of {', '.join(able)}"
         )
+
+    def export(self, path: str | Path, *, draws: int = DRAWS, quantiles: Sequence[float] = QUANTILES) -> None:
+        """Nothing; the file holds the forecaster, which `vsdn.exported.load` runs without the code of its model."""
+        name, variables = self.settings.model.model, self.config.variables
+        about = make_about(name, variables, self.axis, self.frame, draws=draws, quantiles=quantiles)
+        export(self.model, about, Path(path), version=__version__)
 
     def save(self, folder: str | Path) -> None:
         """Nothing; the folder holds a run that `load` reads."""

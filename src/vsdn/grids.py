@@ -55,10 +55,12 @@ def since_row(grid: Grid) -> Float[Array, " point"]:
     """The time at each point since the row before it, or since the start: steps summed, never times subtracted."""
     after_row = jnp.concatenate([jnp.zeros(1, bool), grid.mask.any(axis=1)[:-1]])  # where counting begins anew
 
-    def add(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
-        return jnp.where(right[1], right[0], left[0] + right[0]), left[1] | right[1]
+    def add(since: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+        dt, anew = step
+        since = jnp.where(anew, dt, since + dt)
+        return since, since
 
-    return jax.lax.associative_scan(add, (grid.dt, after_row))[0]
+    return jax.lax.scan(add, jnp.zeros_like(grid.dt[0]), (grid.dt, after_row))[1]
 
 
 @jax.custom_vjp

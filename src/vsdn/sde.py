@@ -51,7 +51,7 @@ def posterior_path(
         return (x, kl + cost, log_ratio + cost + jnp.sum(u * dw)), x
 
     zero = jnp.zeros((), x0.dtype)
-    (_, kl, log_ratio), states = jax.lax.scan(step, (x0, zero, zero), (jnp.arange(len(steps.dt)), steps))
+    (_, kl, log_ratio), states = jax.lax.scan(step, (x0, zero, zero), (jnp.arange(steps.dt.shape[0]), steps))
     return Path(jnp.concatenate([x0[None], states]), kl, log_ratio)
 
 
@@ -64,7 +64,7 @@ def prior_path(drift: Drift, x0: Float[Array, " latent"], steps: Steps, noise: N
         x = x + drift(x, prior) * dt + diffusion * jnp.sqrt(dt) * noise(number)
         return x, x
 
-    states = jax.lax.scan(step, x0, (jnp.arange(len(steps.dt)), steps))[1]
+    states = jax.lax.scan(step, x0, (jnp.arange(steps.dt.shape[0]), steps))[1]
     return jnp.concatenate([x0[None], states])
 
 
@@ -83,7 +83,7 @@ def posterior_paths(
     """Independent paths of the posterior SDE, each from an x0 of its own; the noise is of steps `first_step` on."""
     seed, embedded = path_seed(key), embed(drift, steps)
     walk = lambda x0, path: posterior_path(drift, x0, embedded, path_noise(seed, path, x0, first_step))
-    return jax.vmap(walk)(x0, jnp.arange(len(x0)))
+    return jax.vmap(walk)(x0, jnp.arange(x0.shape[0]))
 
 
 def prior_paths(
@@ -92,7 +92,7 @@ def prior_paths(
     """The states of independent paths of the prior SDE, each from an x0 of its own."""
     seed, embedded = path_seed(key), embed(drift, steps._replace(posterior=steps.prior))
     walk = lambda x0, path: prior_path(drift, x0, embedded, path_noise(seed, path, x0))
-    return jax.vmap(walk)(x0, jnp.arange(len(x0)))
+    return jax.vmap(walk)(x0, jnp.arange(x0.shape[0]))
 
 
 def embed(drift: SplitDrift, steps: Steps) -> Steps:

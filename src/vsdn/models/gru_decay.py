@@ -92,7 +92,7 @@ class FadingMemory(AbstractMemory):
     def at_queries(self, grid: Grid, queries: Queries) -> Float[Array, "query hidden"]:
         point = jnp.where(queries.length > 0, queries.point, -1)  # −1: nothing comes before
         time = jnp.cumsum(grid.dt)[queries.point] + queries.length
-        rows_before = jnp.searchsorted(grid.rows, point, side="right")
+        rows_before = jnp.where(point >= 0, jnp.cumsum(grid.mask.any(axis=1))[point], 0)
         return jax.vmap(self.fade)(self.after_rows(grid)[rows_before], _last_values(grid, point, time)[1])
 
 

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+from jax.export import is_symbolic_dim
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -21,6 +22,7 @@ from vsdn.sde import Noise, brownian, path_noise, path_seed
 from vsdn.settings import ModelSettings
 
 AT_ONCE = 2**16  # numbers of a series' walks held at once: many short walks fill the processor, few long ones fit it
+FREE_BLOCK = 4  # walks at once where the lengths are not known yet, as in an export
 
 
 class Start(NamedTuple):
@@ -162,11 +164,12 @@ class AbstractLatent(AbstractModel):
 
         Each prefix is read and walked once, a block of prefixes in one vectorised call.
         """
-        prefixes, prefix = jnp.unique(known, size=len(known), fill_value=-1, return_inverse=True)
+        num_queries, (prefixes, prefix) = known.shape[0], _distinct(known)
         walk = lambda known: self.walk(grid, known, num_samples=num_samples, key=key)
         shape = jax.eval_shape(walk, known[0])
         numbers = shape.size + shape.shape[1] * self.recognition.memory.initial.size  # states and contexts of a walk
-        size = min(len(known), max(1, AT_ONCE // numbers))
+        free = any(map(is_symbolic_dim, (num_queries, numbers)))
+        size = FREE_BLOCK if free else min(num_queries, max(1, AT_ONCE // numbers))
 
         def walk_block(number: Array, states: Float[Array, "query sample latent"]) -> Array:
             walks = jax.vmap(walk)(jax.lax.dynamic_slice_in_dim(padded, number * size, size))
@@ -175,7 +178,7 @@ class AbstractLatent(AbstractModel):
             return jnp.where(mine[:, None, None], walks[jnp.clip(place, 0, size - 1), :, point], states)
 
         padded = jnp.concatenate([prefixes, jnp.full(size, -1, prefixes.dtype)])
-        states = jnp.zeros((len(known), num_samples, shape.shape[-1]), shape.dtype)
+        states = jnp.zeros((num_queries, num_samples, shape.shape[-1]), shape.dtype)
         num_blocks = jnp.max(prefix) // size + 1
         return jax.lax.fori_loop(0, num_blocks, walk_block, states).swapaxes(0, 1)
 
@@ -195,3 +198,11 @@ class AbstractLatent(AbstractModel):
             return jax.vmap(one)(states, queries.point, queries.length)
 
         return jax.vmap(branches)(jnp.arange(states.shape[0]), states)
+
+
+def _distinct(numbers: Int[Array, " query"]) -> tuple[Int[Array, " query"], Int[Array, " query"]]:
+    """The distinct ones, ascending and filled up with −1, and for each number its place among them."""
+    order = jnp.argsort(numbers)
+    ascending = numbers[order]
+    rank = jnp.cumsum(jnp.diff(ascending, prepend=ascending[:1]) > 0)
+    return jnp.full_like(numbers, -1).at[rank].set(ascending), jnp.zeros_like(rank).at[order].set(rank)

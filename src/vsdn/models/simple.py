@@ -33,19 +33,19 @@ class Mean(AbstractPathless):
         return state
 
     def look(self, state: tuple[()], clock: Float[Array, " clock"]) -> Float[Array, "sample channel param"]:
-        return self._everywhere(1)[:, 0]
+        return self._everywhere(jnp.zeros(1, jnp.int32))[:, 0]
 
-    def _everywhere(self, count: int) -> Float[Array, "1 query channel 2"]:
-        shape = (1, count, len(self.likelihood.families))
+    def _everywhere(self, places: Int[Array, " query"]) -> Float[Array, "1 query channel 2"]:
+        shape = (1, *places.shape, len(self.likelihood.families))
         return self.likelihood.with_moments(jnp.zeros(shape), jnp.ones(shape))
 
     def predict(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel param"]:
-        return self._everywhere(grid.rows.shape[0])
+        return self._everywhere(grid.rows)
 
     def forecast(
         self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray
     ) -> Float[Array, "sample query channel param"]:
-        return self._everywhere(queries.point.shape[0])
+        return self._everywhere(queries.point)
 
 
 class Last(NamedTuple):

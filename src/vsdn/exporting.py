@@ -1,0 +1,77 @@
+"""From a fitted model to one file that runs without its code: the forecast as a StableHLO program."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.random as jr
+from jaxtyping import Array
+from pydantic import ValidationError
+
+from vsdn.data import TimeAxis
+from vsdn.errors import SettingsError
+from vsdn.exported import About, lower, write
+from vsdn.files import check_writable
+from vsdn.grids import Grid, Queries
+from vsdn.inference import statistics
+from vsdn.models import AbstractModel
+from vsdn.questions import Frame
+from vsdn.settings import first_fault
+
+KEYS = "threefry2x32"  # the kind of key whose numbers the program takes
+
+
+def export(model: AbstractModel, about: About, path: Path, *, version: str) -> None:
+    """Nothing; the file holds the model's forecast as a program, weights and all, and what its numbers mean."""
+    if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise SettingsError("a forecaster is exported in 32 bits: turn jax_enable_x64 off before the model is loaded")
+    check_writable(path)
+    with _naming_no_files():
+        lowered = lower(make_program(model, about), about)
+    write(path, about, lowered.mlir_module_serialized, version=version)
+
+
+@contextlib.contextmanager
+def _naming_no_files() -> Iterator[None]:
+    """While it lasts, what is lowered does not tell where on this machine its source lies."""
+    option = "jax_traceback_in_locations_limit"
+    limit = getattr(jax.config, option)
+    jax.config.update(option, 0)
+    try:
+        yield
+    finally:
+        jax.config.update(option, limit)
+
+
+def make_about(
+    name: str, variables: tuple[str, ...], axis: TimeAxis, frame: Frame, *, draws: int, quantiles: Sequence[float]
+) -> About:
+    """What goes with the program of a model's forecasts; draws or quantiles that cannot be are refused."""
+    numbers: dict[str, Any] = (
+        frame.scaler.to_json() | dataclasses.asdict(frame.marching) | {"num_buckets": frame.num_buckets}
+    )
+    try:
+        return About(model=name, variables=variables, axis=axis, draws=draws, quantiles=tuple(quantiles), **numbers)
+    except ValidationError as error:
+        raise SettingsError(f"cannot be exported: {first_fault(error)}") from None
+
+
+def make_program(model: AbstractModel, about: About) -> Callable[..., tuple[Array, Array, Array]]:
+    """A function from the inputs that `about` lists to mean, std and quantiles.
+
+    Its paths are those of a series alone, which any platform can compile, and not those of the kernel for batches.
+    """
+
+    def forecast(grid: Grid, queries: Queries, key_data: Array) -> tuple[Array, Array, Array]:
+        key = jr.wrap_key_data(key_data, impl=KEYS)
+        mixture = model.forecast(grid, queries, num_samples=about.draws, key=key)
+        return statistics(model.likelihood, mixture, levels=about.quantiles)
+
+    def program(*inputs: Array) -> tuple[Array, Array, Array]:
+        split = len(Grid._fields)
+        return jax.vmap(forecast)(Grid(*inputs[:split]), Queries(*inputs[split:-1]), inputs[-1])
+
+    return program
