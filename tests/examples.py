@@ -1,10 +1,14 @@
 """Small tables and models that many tests share."""
 
+import dataclasses
+
 import jax.random as jr
 import numpy as np
 
+from vsdn import inference
 from vsdn.data import Scaler, Table
 from vsdn.grids import Grid, Marching, make_grids
+from vsdn.methods import by_filter, by_prior
 from vsdn.models import MODELS
 from vsdn.settings import ModelSettings
 
@@ -48,3 +52,49 @@ def make_batch(table: Table, marching: Marching = MARCHING) -> Grid:
     """All series of a table with a leading batch axis."""
     grids = make_grids(table, make_scaler(table), marching)
     return grids.pad(np.arange(table.num_series), int(grids.num_points.max()) + 1, int(grids.num_rows.max()))
+
+
+NUM_ASKED, LONG_ROWS, LONG_SPAN, LONG_QUERIES = 8, 20, 17.0, 40
+
+
+def ask(
+    model, table, series, times, *, marching=MARCHING, scaler=None, method=by_prior, num_samples=4, levels=(0.1, 0.9)
+):
+    """Mean, deviation and quantiles at queries of a table; by the filter, at all rows of these series.
+
+    Long series keep them company, so that all questions to a model have one shape and are compiled once.
+    """
+    series, times = np.asarray(series), np.asarray(times, float)
+    count = NUM_ASKED - len(np.unique(series))
+    company = _long_series(count, 0.0 if marching.start is None else marching.start)
+    whole = _join(table, company)
+    if method is by_filter:
+        own, when = company.series_of_row, company.times
+    else:
+        own = np.repeat(np.arange(count), LONG_QUERIES)
+        when = np.tile(company.times[0] + np.linspace(0.1, LONG_SPAN, LONG_QUERIES), count)
+    request = inference.Request(whole, np.concatenate([series, table.num_series + own]), np.concatenate([times, when]))
+    frame = inference.Frame(scaler or make_scaler(make_table()), marching, 1)
+    answer = inference.forecast(model, frame, request, levels=levels, num_samples=num_samples, seed=0, method=method)
+    return inference.Forecast(*(None if part is None else part[: len(times)] for part in answer))
+
+
+def _long_series(count: int, start: float) -> Table:
+    rng = np.random.default_rng(5)
+    times = start + np.sort(rng.choice(1000, LONG_ROWS, replace=False)) * LONG_SPAN / 1000
+    times[0], times[-1] = start, start + LONG_SPAN
+    values = rng.normal(size=(count * LONG_ROWS, len(VARIABLES)))
+    starts = LONG_ROWS * np.arange(count + 1)
+    return Table(-1 - np.arange(count), starts, np.tile(times, count), values, np.ones(values.shape, bool), VARIABLES)
+
+
+def _join(one: Table, other: Table) -> Table:
+    """The series of both."""
+    return dataclasses.replace(
+        one,
+        ids=np.concatenate([one.ids, other.ids]),
+        starts=np.concatenate([one.starts, one.starts[-1] + other.starts[1:]]),
+        times=np.concatenate([one.times, other.times]),
+        values=np.concatenate([one.values, other.values]),
+        mask=np.concatenate([one.mask, other.mask]),
+    )

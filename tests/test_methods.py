@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from examples import MARCHING, make_model, make_scaler, make_table
+from examples import MARCHING, ask, make_model, make_scaler, make_table
 
 from vsdn import inference
 from vsdn.data import TimeAxis, empty_table
@@ -18,15 +18,6 @@ models = pytest.mark.parametrize("name", MODELS)
 FRAME = inference.Frame(make_scaler(make_table()), MARCHING, 1)
 
 
-def ask(model, table, method, series=None, times=None, num_samples=8):
-    """Mean, deviation and quantiles; at the rows if no times are given."""
-    whole = series is None
-    request = inference.Request(
-        table, table.series_of_row if whole else np.asarray(series), table.times if whole else np.asarray(times)
-    )
-    return inference.forecast(model, FRAME, request, levels=(0.2,), num_samples=num_samples, seed=0, method=method)
-
-
 def change_after(table, cut, by=2.0):
     """The same table with other values after a time."""
     late = (table.times > cut)[:, None] & table.mask
@@ -36,30 +27,29 @@ def change_after(table, cut, by=2.0):
 @models
 def test_the_filter_sees_its_row_and_nothing_later(name):
     table, model = make_table(3), make_model(name)
-    answer = ask(model, table, by_filter)
-    cut = float(np.median(table.times))
-    other, early = ask(model, change_after(table, cut), by_filter), table.times <= cut
+    at_rows = lambda table: ask(model, table, table.series_of_row, table.times, method=by_filter)
+    answer, cut = at_rows(table), float(np.median(table.times))
+    other, early = at_rows(change_after(table, cut)), table.times <= cut
     np.testing.assert_allclose(answer.mean[early], other.mean[early], rtol=1e-9)
     assert np.any(~early)
     assert name == "mean" or not np.allclose(answer.mean[~early], other.mean[~early])
     poisoned = dataclasses.replace(table, values=np.where(table.mask, table.values, 1e9))
-    np.testing.assert_array_equal(ask(model, poisoned, by_filter).mean, answer.mean)
+    np.testing.assert_array_equal(at_rows(poisoned).mean, answer.mean)
 
 
 @models
 def test_interpolation_sees_what_comes_later_and_needs_no_company(name):
-    table, model = make_table(3), make_model(name)
+    table, model = make_table(2), make_model(name)
     first, last = table.times[table.starts[:-1]], table.times[table.starts[1:] - 1]
     times = np.concatenate([0.6 * first + 0.4 * last, last + 0.8])
-    series = np.tile(np.arange(3), 2)
-    answer = ask(model, table, by_interpolation, series, times)
-    changed = ask(model, change_after(table, float(times[0])), by_interpolation, series[:1], times[:1])
-    assert name == "mean" or not np.allclose(answer.mean[:1], changed.mean)
-    alone = ask(model, table.select([1]), by_interpolation, [0], times[1:2])
+    between = lambda table, series, times: ask(model, table, series, times, method=by_interpolation)
+    answer = between(table, [0, 1, 0, 1], times)
+    changed = between(change_after(table, float(times[0])), [0, 1, 0, 1], times)
+    assert name == "mean" or not np.allclose(answer.mean[0], changed.mean[0])
+    alone = between(table.select([1]), [0], times[1:2])
     np.testing.assert_allclose(alone.mean[0], answer.mean[1], rtol=1e-8)
-    fewer = ask(model, table, by_interpolation, series[3:], times[3:])
     if model.has_paths or name == "linear":  # the others draw anew at every place
-        np.testing.assert_allclose(fewer.mean, answer.mean[3:], rtol=1e-8)
+        np.testing.assert_allclose(between(table, [1], times[3:]).mean[0], answer.mean[3], rtol=1e-8)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if make_model(name).has_paths or name == "linear"])
@@ -67,33 +57,33 @@ def test_at_its_rows_interpolation_is_at_the_points(name):
     """Smoothing at a row is what interpolation tends to from its left."""
     table, model = make_table(2), make_model(name)
     rows = table.starts[:-1] + 1
-    at, before = (
-        ask(model, table, by_interpolation, [0, 1], table.times[rows] - gap, num_samples=64) for gap in (0.0, 1e-7)
-    )
+    at, before = (ask(model, table, [0, 1], table.times[rows] - gap, method=by_interpolation) for gap in (0.0, 1e-7))
     np.testing.assert_allclose(at.mean, before.mean, atol=2e-3)
 
 
-@models
+@pytest.mark.parametrize("name", ["vsdn-f", "latent-sde", "linear", "gru-ode", "last-value"])
 def test_joint_draws_agree_with_the_single_answers(name):
     """Draws at rows with nothing seen have the mean that interpolation gives, in standard errors."""
     table, model = make_table(1), make_model(name)
     times = np.array([0.5 * (table.times[0] + table.times[1]), table.times[-1] + 0.5])
-    request, count = inference.Request(table, np.zeros(2, int), times), 3000
+    request, count = inference.Request(table, np.zeros(2, int), times), 400
     if model.has_paths:
         values = inference.draws(model, FRAME, request, num_samples=count, seed=1, method=by_interpolation)
     else:
         merged, places = table.with_times(request.series, times)
         values = inference.row_draws(model, FRAME, merged, num_samples=count, seed=1)[places]
-    answer = ask(model, table, by_interpolation, [0, 0], times, num_samples=count)
+    answer = inference.forecast(
+        model, FRAME, request, levels=(0.5,), num_samples=count, seed=0, method=by_interpolation
+    )
     size = count if answer.size is None else answer.size.min()
     error = np.sqrt(2 / min(size, count / 4)) * answer.std  # resampled draws are fewer than they seem
     assert np.all(np.abs(values.mean(axis=1) - answer.mean) < 4 * error)
 
 
-@models
+@pytest.mark.parametrize("name", ["vsdn-f", "linear", "gru-ode", "gru-decay", "latent-ode"])
 def test_simulated_series_are_ones_that_the_model_finds_likely(name):
     """New series score as well as the model expects of itself: their PIT is uniform in mean and spread."""
-    model, num_series = make_model(name), 400
+    model, num_series = make_model(name), 200
     times = np.array([0.0, 0.4, 1.1, 1.3, 2.5])
     empty = empty_table(num_series, times, ("a", "b"), TimeAxis())
     if isinstance(model, AbstractOnline):
@@ -105,9 +95,9 @@ def test_simulated_series_are_ones_that_the_model_finds_likely(name):
     if not name.startswith("latent"):  # their posterior, untrained, does not know what they would do
         request = inference.Request(seen, seen.series_of_row, seen.times)
         way = by_particles if name.startswith("vsdn") else by_prior
-        pit = inference.score(model, FRAME, request, values, num_samples=256, seed=1, method=way).pit
+        pit = inference.score(model, FRAME, request, values, num_samples=64, seed=1, method=way).pit
         assert abs(pit.mean() - 0.5) < 4 / np.sqrt(12 * num_series)
-        assert abs(pit.std() - 12**-0.5) < 0.02
+        assert abs(pit.std() - 12**-0.5) < 0.025
     assert np.isfinite(values).all()
 
 

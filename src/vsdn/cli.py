@@ -232,7 +232,7 @@ def forecast(
 
 
 def _choices(fitted: Fitted | Exported, **options: Any) -> dict[str, Any]:
-    """What a forecast is told of quantiles, draws and method; nothing if an exported file makes it, which has its own."""
+    """What a forecast is told of quantiles, draws and method; nothing by an exported file, which has its own."""
     if isinstance(fitted, Fitted):
         levels, draws = options["quantiles"] or LEVELS, options["draws"] or DRAWS
         return {"quantiles": _numbers(levels, "--quantiles"), "draws": draws, "method": options["method"]}

@@ -8,23 +8,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from examples import MARCHING, make_batch, make_grid, make_model, make_scaler, make_table
+from examples import MARCHING, ask, make_batch, make_grid, make_model, make_scaler, make_table
 
-from vsdn import inference
 from vsdn.data import Scaler
-from vsdn.grids import Marching
 from vsdn.models import MODELS
 
 pytestmark = pytest.mark.usefixtures("x64")
 models = pytest.mark.parametrize("name", MODELS)
-LEVELS = (0.1, 0.9)
-
-
-def ask(name, table, series, times, marching=MARCHING, scaler=None, model=None, num_buckets=1):
-    frame = inference.Frame(scaler or make_scaler(make_table()), marching, num_buckets)
-    request = inference.Request(table, np.asarray(series), np.asarray(times, float))
-    model = model or make_model(name, 2 * len(marching.periods))
-    return inference.forecast(model, frame, request, levels=LEVELS, num_samples=4, seed=0)
 
 
 def assert_same(one, other, rtol=1e-9):
@@ -60,9 +50,9 @@ def test_the_future_changes_no_forecast(name):
     until = [min([5.9, *first_after[i]]) for i in series]  # up to the first row that differs, and on it
     asked = [(i, t) for i, end in zip(series, until, strict=True) for t in np.linspace(cut, end, 7)]
     who, when = np.array([i for i, _ in asked]), np.array([t for _, t in asked])
-    truth = ask(name, table, who, when)
-    assert_same(truth, ask(name, changed, who, when))
-    assert_same(truth, ask(name, gone, who, when))
+    truth = ask(make_model(name), table, who, when)
+    assert_same(truth, ask(make_model(name), changed, who, when))
+    assert_same(truth, ask(make_model(name), gone, who, when))
 
 
 @models
@@ -74,7 +64,7 @@ def test_an_observation_changes_the_forecasts_after_it(name):
     values[table.starts[1] - 1] += 1.0
     changed = dataclasses.replace(table, values=values)
     time = table.times[table.starts[1] - 1]
-    one, other = (ask(name, t, [0, 0], [time, time + 0.2]).mean for t in (table, changed))
+    one, other = (ask(make_model(name), t, [0, 0], [time, time + 0.2]).mean for t in (table, changed))
     np.testing.assert_allclose(one[0], other[0], rtol=1e-12)  # at its own time it is not seen yet
     assert np.abs(one[1] - other[1]).max() > 1e-6
 
@@ -82,9 +72,9 @@ def test_an_observation_changes_the_forecasts_after_it(name):
 @models
 def test_asking_for_more_or_other_times_changes_no_answer(name):
     table = make_table()
-    few = ask(name, table, [0, 0, 1], [4.0, 7.3, 6.6])
+    few = ask(make_model(name), table, [0, 0, 1], [4.0, 7.3, 6.6])
     many_times = np.concatenate([[7.3], np.linspace(6.3, 11, 29), [4.0]])
-    many = ask(name, table, np.append(np.zeros(len(many_times), int), 1), np.append(many_times, 6.6))
+    many = ask(make_model(name), table, np.append(np.zeros(len(many_times), int), 1), np.append(many_times, 6.6))
     at = np.array([len(many_times) - 1, 0, len(many_times)])
     assert_same(few, (part[at] for part in many))
 
@@ -93,22 +83,23 @@ def test_asking_for_more_or_other_times_changes_no_answer(name):
 def test_order_of_series_and_company_change_no_answer(name):
     table = make_table(6)
     when = np.full(6, 6.5)
-    together = ask(name, table, np.arange(6), when, num_buckets=2)
+    together = ask(make_model(name), table, np.arange(6), when)
     shuffled = np.array([4, 1, 5, 0, 3, 2])
-    permuted = ask(name, table.select(shuffled), np.arange(6), when, num_buckets=2)
+    permuted = ask(make_model(name), table.select(shuffled), np.arange(6), when)
     lengths = np.diff(table.starts)
     for i in (lengths.argmin(), lengths.argmax()):
-        assert_same((part[[i]] for part in together), ask(name, table.select([i]), [0], [6.5]))
+        assert_same((part[[i]] for part in together), ask(make_model(name), table.select([i]), [0], [6.5]))
     assert_same((part[shuffled] for part in together), permuted)
 
 
 @models
 def test_a_shift_of_time_and_its_origin_changes_no_answer(name):
-    table, shift = make_table(), 1234.5
+    table, shift = make_table(), 494 * MARCHING.periods[0]
     later = dataclasses.replace(table, times=table.times + shift)
     origin, when = -0.4, np.array([0.1, 5.0, 6.3])
-    here = ask(name, table, [0, 1, 2], when, Marching(0.3, origin))
-    there = ask(name, later, [0, 1, 2], when + shift, Marching(0.3, origin + shift))
+    marching = lambda origin: dataclasses.replace(MARCHING, start=origin)
+    here = ask(make_model(name), table, [0, 1, 2], when, marching=marching(origin))
+    there = ask(make_model(name), later, [0, 1, 2], when + shift, marching=marching(origin + shift))
     assert_same(here, there, rtol=1e-7)
 
 
@@ -161,8 +152,8 @@ def test_units_of_the_user_are_put_back(name):
     doubled = Scaler(2 * scaler.mean + 5, 2 * scaler.std, scaler.time_scale)
     stretched = dataclasses.replace(table, values=np.where(table.mask, 2 * table.values + 5, 0.0))
     model = make_model(name)
-    one = ask(name, table, [0, 1], [6.4, 6.5], scaler=scaler, model=model)
-    two = ask(name, stretched, [0, 1], [6.4, 6.5], scaler=doubled, model=model)
+    one = ask(model, table, [0, 1], [6.4, 6.5], scaler=scaler)
+    two = ask(model, stretched, [0, 1], [6.4, 6.5], scaler=doubled)
     np.testing.assert_allclose(two.mean, 2 * one.mean + 5, rtol=1e-9)
     np.testing.assert_allclose(two.std, 2 * one.std, rtol=1e-9)
     np.testing.assert_allclose(two.quantiles, 2 * one.quantiles + 5, rtol=1e-9)

@@ -10,7 +10,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from vsdn import fused
-from vsdn.grids import Grid, Queries, at_rows, last_row, within
+from vsdn.grids import Grid, Queries, at_rows, last_row, until, within
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import AbstractOnline, Answer, Evidence, Field, make_likelihood, masked_log_lik
 from vsdn.nets import ACTIVATIONS, ODERNN, AbstractEncoder, Diffusion, Drift, Filter, Memory, Smoother, SplitMLP
@@ -78,9 +78,10 @@ class VSDN(AbstractOnline):
         memory = self.memory.forward(grid)
         return Walk(memory, self.initial(memory.pre[0]), self.steps(grid, memory))
 
-    def posterior_walk(self, grid: Grid) -> Walk:
+    def posterior_walk(self, grid: Grid, known: Grid | None = None) -> Walk:
+        """Of a posterior that reads the grid, or as much of it as is known."""
         memory = self.memory.forward(grid)
-        context = self.encoder(grid, memory, self.encoder.beyond())
+        context = self.encoder(grid if known is None else known, memory, self.encoder.beyond())
         return Walk(memory, self.initial(memory.pre[0]), self.steps(grid, memory, context))
 
     def decode(
@@ -205,7 +206,8 @@ class VSDN(AbstractOnline):
         return self._between(grid, places, walk, paths, key)._replace(size=known.size[places.point])
 
     def posterior_interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
-        walk, last = self.posterior_walk(grid), last_row(grid)[-1]
+        last = last_row(grid)[-1]
+        walk = self.posterior_walk(grid, until(grid, last))  # how far it is asked for changes no answer
         paths = posterior_paths(self.drift, walk.start(num_samples), walk.steps, key=key).states
         paths = go_on(self.drift, paths, embed(self.drift, walk.steps), last, key=key)
         return self._between(grid, within(grid, queries), walk, paths, key)
