@@ -151,8 +151,8 @@ def report() -> str:
         "",
         f"At the error that SRA1 has at Δt = {STEPS[0]:g}, Euler takes {alike:.0f} steps for one of SRA1's, which",
         f"costs {cost['SRA1'] / cost['Euler']:.1f} of Euler's: as a solver it pays. As a part of the model it would",
-        "cost its weights: a step of Euler's is Gaussian, so that KL, path weights and particles are exact at any Δt, which",
-        "is then part of the model; a step of SRA1's has no density in closed form. And the scores above hardly depend",
+        "cost its weights: a step of Euler's is Gaussian, so that KL, path weights and particles are exact at any Δt,",
+        "which is part of the model; a step of SRA1's has no density in closed form. And the scores hardly depend",
         "on Δt. So it is measured here, and not offered.",
     ]
     return "\n".join(text) + "\n"

@@ -140,6 +140,7 @@ def _draw_panel(place: Axes, panel: Panel, axis: TimeAxis, *, small: bool) -> No
         locator = matplotlib.dates.AutoDateLocator(maxticks=3 if small else 6)
         place.xaxis.set_major_locator(locator)
         place.xaxis.set_major_formatter(matplotlib.dates.ConciseDateFormatter(locator))
+        place.xaxis.get_offset_text().set_fontsize(6 if small else 8)
     place.set_title(panel.title, fontsize=8 if small else 10, loc="left")
     place.spines[["top", "right"]].set_visible(False)
     place.tick_params(labelsize=6 if small else 8)
