@@ -38,7 +38,7 @@ def table(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module", params=["vsdn-f", "linear", "last-value"])
+@pytest.fixture(scope="module", params=["vsdn-f", "last-value"])
 def run(request, table):
     out = table.parent / request.param
     options = [part for key, value in QUICK.items() for part in ("--set", f"{key}={value}")]

@@ -50,6 +50,7 @@ def interpolation(shown: Shown) -> list[Panel]:
     """A panel a series: what lies between its observations, given all of them."""
     table = shown.table
     first, last = table.times[table.starts[:-1]], table.times[table.starts[1:] - 1]
+    last = np.maximum(last, first + shown.frame.marching.max_step)  # of a series that was seen once
     times = np.linspace(first[shown.series], last[shown.series], INSIDE, axis=1)
     fans = _fans(shown, table, shown.series, times, by_interpolation)
     return [fan_panel(table, fan) for fan in fans]
