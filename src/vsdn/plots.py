@@ -137,7 +137,7 @@ def _draw_panel(place: Axes, panel: Panel, axis: TimeAxis, *, small: bool) -> No
     if panel.mark is not None:
         place.axvline(shown(np.array([panel.mark]))[0], color="0.4", lw=0.8, ls=":")
     if axis.kind == "date":
-        locator = matplotlib.dates.AutoDateLocator(maxticks=3 if small else 6)
+        locator = matplotlib.dates.AutoDateLocator(minticks=2, maxticks=4 if small else 7)
         place.xaxis.set_major_locator(locator)
         place.xaxis.set_major_formatter(matplotlib.dates.ConciseDateFormatter(locator))
         place.xaxis.get_offset_text().set_fontsize(6 if small else 8)

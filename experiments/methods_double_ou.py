@@ -1,0 +1,57 @@
+"""What particles and smoothing bring on Double-OU: the ways to ask, side by side, of runs that are there already.
+
+Example: python experiments/methods_double_ou.py runs/double-ou/vsdn-f-vae-10 runs/double-ou/vsdn-s-iwae-10 --test runs/double-ou/test.csv
+"""
+
+import argparse
+import csv
+from pathlib import Path
+
+import vsdn
+from vsdn.frames import read_table
+
+SCORES = ("nll", "mse", "crps", "coverage_90")
+WAYS = (  # task, method, and what is asked
+    ("prediction", "prior", {"after": 4.0, "next": 1}),
+    ("prediction", "particles", {"after": 4.0, "next": 1}),
+    ("interpolation", "prior", {}),
+    ("interpolation", "posterior", {}),
+    ("interpolation", "particles", {}),
+)
+
+
+def rows_of(folder: Path, test: Path, series: int, draws: int) -> list[dict]:
+    """The scores of each way that the model of a run can be asked in."""
+    fitted, table = vsdn.load(folder), read_table(str(test))
+    table, name = table.select(range(min(series, table.num_series))), fitted.settings.model.model
+    rows = []
+    for task, method, asked in WAYS:
+        if (name, method) == ("vsdn-f", "posterior"):
+            continue  # its posterior knows nothing of later rows
+        scores = fitted.evaluate(table, task, method=method, draws=draws, **asked)
+        rows.append({"model": name, "task": task, "method": method, **{score: scores[score] for score in SCORES}})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders of VSDN")
+    parser.add_argument("--test", type=Path, required=True, help="the test table")
+    parser.add_argument("--series", type=int, default=2000, help="how many of its series")
+    parser.add_argument("--draws", type=int, default=128, help="latent paths, or particles, a series")
+    parser.add_argument("--results", type=Path, default=Path("experiments/results/double-ou-methods.csv"))
+    options = parser.parse_args()
+    rows = [row for run in options.runs for row in rows_of(run, options.test, options.series, options.draws)]
+    with options.results.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print("| model | task | method | NLL | MSE | CRPS | 90 % covers |\n|---|---|---|--:|--:|--:|--:|")
+    for row in rows:
+        scores = f"{row['nll']:.4f} | {row['mse']:.5f} | {row['crps']:.4f} | {row['coverage_90']:.3f}"
+        print(f"| {row['model']} | {row['task']} | {row['method']} | {scores} |")
+
+
+if __name__ == "__main__":
+    main()
