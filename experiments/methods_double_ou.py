@@ -1,6 +1,6 @@
 """What particles and smoothing bring on Double-OU: the ways to ask, side by side, of runs that are there already.
 
-Example: python experiments/methods_double_ou.py runs/double-ou/vsdn-f-vae-10 runs/double-ou/vsdn-s-iwae-10 --test runs/double-ou/test.csv
+Example: python experiments/methods_double_ou.py runs/double-ou/vsdn-{f,s}-vae-10 --test runs/double-ou/test.csv
 """
 
 import argparse
