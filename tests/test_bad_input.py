@@ -265,7 +265,7 @@ OUTPUTS = {
 INFO, RESUME = "info run", "resume run"
 RUNS = {
     "no folder": Case("info nothere", r"there is no run folder nothere"),
-    "a text file": Case("forecast data.csv data.csv --times 9", r"there is no run folder data.csv"),
+    "a text file": Case("forecast data.csv data.csv --times 9", r"data.csv is damaged, or no forecaster that vsdn exp"),
     "an empty folder": Case("info empty", r"there is no config.json in empty", lambda: Path("empty").mkdir()),
     "weights cut off": Case(INFO, r"model.safetensors is damaged: it is not a whole", truncate(WEIGHTS, 150)),
     "weights empty": Case(INFO, r"model.safetensors is damaged", truncate(WEIGHTS, 0)),

@@ -48,8 +48,7 @@ def test_interpolation_sees_what_comes_later_and_needs_no_company(name):
     assert name == "mean" or not np.allclose(answer.mean[0], changed.mean[0])
     alone = between(table.select([1]), [0], times[1:2])
     np.testing.assert_allclose(alone.mean[0], answer.mean[1], rtol=1e-8)
-    if model.has_paths or name == "linear":  # the others draw anew at every place
-        np.testing.assert_allclose(between(table, [1], times[3:]).mean[0], answer.mean[3], rtol=1e-8)
+    np.testing.assert_allclose(between(table, [1], times[3:]).mean[0], answer.mean[3], rtol=1e-8)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if make_model(name).has_paths or name == "linear"])

@@ -115,7 +115,7 @@ def test_interpolation_between_points_has_the_law_of_the_bridge(name, grid, key)
     model, oracle = linear_vsdn(name)
     point = int(np.flatnonzero(np.asarray(grid.dt[1:]) > 0.25)[1])
     dt = grid.dt[point + 1]
-    queries = Queries(jnp.array([point, point]), jnp.stack([0.3 * dt, 0.8 * dt]), dt, jnp.zeros((2, 0)))
+    queries = Queries(jnp.array([point, point], jnp.int32), jnp.stack([0.3 * dt, 0.8 * dt]), dt, jnp.zeros((2, 0)))
     one = lambda key: model.particle_interpolate(grid, queries, num_samples=128, key=key).states
     states = np.asarray(jax.jit(jax.vmap(one))(jr.split(key, 128)))  # (run, path, query, latent)
     exact, cov = oracle(grid).given(np.asarray(grid.values), len(grid.dt))

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from vsdn.data import Scaler, Table
 from vsdn.errors import DataError
@@ -91,6 +92,12 @@ def last_row(grid: Grid) -> Int[Array, " point"]:
     """The last point up to and with each one at which something was seen; −1 before the first."""
     number = jnp.arange(grid.dt.shape[0], dtype=jnp.int32)
     return jax.lax.cummax(jnp.where(grid.mask.any(axis=1), number, -1))
+
+
+def query_keys(queries: Queries, key: PRNGKeyArray) -> Key[Array, " query"]:
+    """A key for each query that follows from where it lies: others, and their order, change nothing."""
+    bits = jax.lax.bitcast_convert_type(queries.length.astype(jnp.float32), jnp.uint32)
+    return jax.vmap(lambda point, bits: jr.fold_in(jr.fold_in(key, point), bits))(queries.point, bits)
 
 
 def within(grid: Grid, queries: Queries) -> Queries:

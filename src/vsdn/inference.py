@@ -12,7 +12,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vsdn import metrics
 from vsdn.data import Table
-from vsdn.grids import Grid, Queries, make_grids
+from vsdn.grids import Grid, Queries, make_grids, query_keys
 from vsdn.likelihoods import Likelihood
 from vsdn.methods import Method, by_prior
 from vsdn.models import AbstractModel, Answer
@@ -152,7 +152,7 @@ class Said(NamedTuple):
     likelihood: Likelihood
     answer: Answer
     truth: Array
-    key: PRNGKeyArray
+    keys: PRNGKeyArray  # one a query
 
 
 def _statistics(said: Said, asked: Asked) -> tuple[Array, ...]:
@@ -185,9 +185,8 @@ def _states(said: Said, asked: Asked) -> tuple[Array, ...]:
 
 
 def _measurements(said: Said, asked: Asked) -> tuple[Array, ...]:
-    params = said.answer.params
-    keys = jr.split(jr.fold_in(said.key, MEASUREMENT), params.shape[1])
-    return (jax.vmap(lambda params, key: said.likelihood.sample(params, key=key), (1, 0))(params, keys),)
+    draw = lambda params, key: said.likelihood.sample(params, key=key)
+    return (jax.vmap(draw, (1, 0))(said.answer.params, said.keys),)
 
 
 @eqx.filter_jit
@@ -196,7 +195,8 @@ def _summaries(
 ) -> tuple[Array, ...]:
     """What is wanted of the answer to each query of each series; compiled once a shape, whoever asks."""
     answer = asked.method(model, grid, queries, num_samples=asked.num_samples, keys=keys)
-    one = lambda answer, truth, key: asked.summarise(Said(model.likelihood, answer, truth, key), asked)
+    keys = jax.vmap(lambda queries, key: query_keys(queries, jr.fold_in(key, MEASUREMENT)))(queries, keys)
+    one = lambda answer, truth, keys: asked.summarise(Said(model.likelihood, answer, truth, keys), asked)
     parts = jax.vmap(one)(answer._replace(size=None), truth, keys)
     return parts if answer.size is None else (*parts, answer.size)
 

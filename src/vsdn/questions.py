@@ -79,7 +79,7 @@ def make_request(
     if until is not None and every is None:
         raise SettingsError("until goes with every, and with neither times nor at")
     if every is not None and not every > 0:
-        raise SettingsError("every wants a step above 0")
+        raise SettingsError("every wants a step above 0, and until a time to go to")
     if at is not None:
         ids, moments = read_queries(at, axis=axis, columns=columns)
         return Request(table, find_series(table, ids, len(moments)), moments)
@@ -98,7 +98,7 @@ def make_request(
 def _steps_ahead(table: Table, every: float, end: float | None) -> Request:
     """Every step after the last observation of each series, until a time."""
     if end is None:
-        raise SettingsError("every wants until, a time to go to")
+        raise SettingsError("every wants a step above 0, and until a time to go to")
     return _steps(table, table.times[table.starts[1:] - 1], np.full(table.num_series, end), every, first=1)
 
 

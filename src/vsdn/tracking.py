@@ -300,11 +300,13 @@ class Online:
                 f"is at {self.subject.show(since[place])} already: a forecast from here needs a later time"
             )
 
-    def _foretell(self, slots: np.ndarray, times: np.ndarray, size: int, levels: tuple[float, ...]) -> Forecast:
+    def _foretell(
+        self, slots: np.ndarray, times: np.ndarray, size: int, levels: tuple[float, ...]
+    ) -> tuple[np.ndarray, ...]:
         since, moments = (_fill(part, size, 0) for part in (self._origin(slots, times), times))
         states = self.states if len(self.ids) == size == 1 else pick(self.states, _fill(slots, size, 0))
         answer = self.subject.stepper.forecast(states, since, moments, levels)
-        return Forecast(*(part[: len(slots)] for part in answer if part is not None))
+        return tuple(part[: len(slots)] for part in (answer.mean, answer.std, answer.quantiles))
 
     # -------------------------------------------------------------------------------------------------------- bytes
 

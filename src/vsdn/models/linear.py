@@ -18,6 +18,7 @@ from vsdn.kalman import (
     advance,
     discretise,
     draw,
+    draw_rows,
     filter_rows,
     look_back,
     observe,
@@ -144,6 +145,16 @@ class Linear(AbstractOnline):
         any_later = places.point < last_row(grid)[-1]
         beliefs = jax.vmap(either)(any_later, back, here)
         return self._answer(beliefs, places.clock, num_samples, key)
+
+    def sample_rows(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel"]:
+        """Exactly: paths through all points, drawn backward, and what is measured of them. (In turn, variable by
+        variable, it could not be: given what was seen they go together.)"""
+        transitions, level = self.transitions(grid.dt), self.level(grid.clock)
+        known = filter_rows(self.initial, transitions, self.readout, grid.values - level, grid.mask)
+        path_key, noise_key = jr.split(key)
+        paths = jax.vmap(lambda key: draw_rows(known, transitions, key=key))(jr.split(path_key, num_samples))
+        exact = (paths @ self.weight.T + level)[:, grid.rows]
+        return exact + jnp.sqrt(self.readout.noise) * jr.normal(noise_key, exact.shape, exact.dtype)
 
     def _answer(
         self, beliefs: Belief, clock: Float[Array, "query clock"], num_samples: int, key: PRNGKeyArray

@@ -4,10 +4,9 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, within
+from vsdn.grids import Grid, Queries, query_keys, within
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import AbstractOnline, Answer, Evidence, masked_log_lik
 from vsdn.particles import effective_size, either
@@ -41,17 +40,17 @@ class AbstractPathless(AbstractOnline):
         states, places = self._along(grid, key), within(grid, queries)
         everything = jnp.ones(len(self.likelihood.families), bool)
 
-        def one(number, point, length, clock):
+        def one(own_key, point, length, clock):
             before = jax.tree.map(lambda part: part[point], states)
             here = either(length > 0, self.branch(before, grid.clock[point], length, queries.max_step), before)
             params = self.look(here, clock)[0]
             many = jnp.broadcast_to(params, (num_samples, *params.shape))
-            values = self.likelihood.sample(many, key=jr.fold_in(key, number))
+            values = self.likelihood.sample(many, key=own_key)
             go_on = lambda y: self._foretold(grid, self.take(here, y, everything, clock), point, length)
             log_weights = jax.nn.log_softmax(jax.vmap(go_on)(values))
             return mixture_of(self.likelihood, values, log_weights), effective_size(log_weights)
 
-        asked = (jnp.arange(len(places.point)), places.point, places.length, places.clock)
+        asked = (query_keys(queries, key), places.point, places.length, places.clock)
         params, size = jax.lax.map(lambda at: one(*at), asked, batch_size=QUERIES_AT_ONCE)
         return Answer(params.swapaxes(0, 1), size=size)
 
