@@ -108,6 +108,8 @@ def figure(panels: list[Panel], axis: TimeAxis, time_name: str) -> Figure:
         _draw_panel(place, panel, axis, small=len(panels) > 9)
     for place in places[len(panels) :]:
         place.set_visible(False)
+    for place in places[max(len(panels) - columns, 0) : len(panels)]:
+        place.tick_params(labelbottom=True)  # nothing is shown below it
     picture.supxlabel(time_name, fontsize=9)
     handles, labels = places[0].get_legend_handles_labels()
     first = {label: handle for handle, label in reversed(list(zip(handles, labels, strict=True)))}
