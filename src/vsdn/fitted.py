@@ -229,12 +229,10 @@ class Fitted:
     ) -> Any:
         """The answer to a request as a frame."""
         check_steps(request.table, self.marching, request.series, request.times)
-        tell = inference.states if latent else inference.forecast
         if latent and not self.model.has_states:
             raise SettingsError(f"{self.settings.model.model} has no latent state")
-        answer = tell(
-            self.model, self.frame, request, levels=tuple(quantiles), num_samples=draws, seed=seed, method=way
-        )
+        asked = {"levels": tuple(quantiles), "num_samples": draws, "seed": seed, "method": way, "latent": latent}
+        answer = inference.forecast(self.model, self.frame, request, **asked)
         if answer.size is not None:
             warn_of_few(request.table, request.series, answer.size)
         names = tuple(f"x{number + 1}" for number in range(answer.mean.shape[1])) if latent else None

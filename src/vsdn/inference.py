@@ -40,35 +40,27 @@ def forecast(
     num_samples: int,
     seed: int,
     method: Method = by_prior,
+    latent: bool = False,
 ) -> Forecast:
-    """Mean, deviation and quantiles of the mixture over paths, at each query."""
-    truth = np.zeros((len(request.times), len(request.table.variables)))
-    asked = Asked(method, _statistics, num_samples, tuple(levels))
-    return in_units(frame.scaler, *_answer(model, frame, request, truth, asked, seed=seed))
+    """Mean, deviation and quantiles of the mixture over paths, at each query; or of the latent state, in the model's
+    own units."""
+    asked = Asked(method, _state_statistics if latent else _statistics, num_samples, tuple(levels))
+    parts = _answer(model, frame, request, _no_truth(request), asked, seed=seed)
+    return Forecast(*parts) if latent else in_units(frame.scaler, *parts)
 
 
-def states(
-    model: AbstractModel,
-    frame: Frame,
-    request: Request,
-    *,
-    levels: Sequence[float],
-    num_samples: int,
-    seed: int,
-    method: Method,
-) -> Forecast:
-    """Mean, deviation and quantiles of the latent state at each query, in the model's own units."""
-    truth = np.zeros((len(request.times), len(request.table.variables)))
-    asked = Asked(method, _state_statistics, num_samples, tuple(levels))
-    return Forecast(*_answer(model, frame, request, truth, asked, seed=seed))
+def _no_truth(request: Request) -> np.ndarray:
+    """What stands for the truth where nothing is held against it."""
+    return np.zeros((len(request.times), len(request.table.variables)))
 
 
 def draws(
     model: AbstractModel, frame: Frame, request: Request, *, num_samples: int, seed: int, method: Method
 ) -> np.ndarray:
     """(query, draw, channel): values along whole paths, so that those of one draw go together."""
-    truth = np.zeros((len(request.times), len(request.table.variables)))
-    values, *_ = _answer(model, frame, request, truth, Asked(method, _measurements, num_samples), seed=seed)
+    values, *_ = _answer(
+        model, frame, request, _no_truth(request), Asked(method, _measurements, num_samples), seed=seed
+    )
     return frame.scaler.unscale(values)
 
 
@@ -76,8 +68,7 @@ def paths(
     model: AbstractModel, frame: Frame, request: Request, *, num_samples: int, seed: int, method: Method
 ) -> np.ndarray:
     """(query, draw, latent): latent states along whole paths, in the model's own units."""
-    truth = np.zeros((len(request.times), len(request.table.variables)))
-    return _answer(model, frame, request, truth, Asked(method, _states, num_samples), seed=seed)[0]
+    return _answer(model, frame, request, _no_truth(request), Asked(method, _states, num_samples), seed=seed)[0]
 
 
 def row_draws(model: AbstractOnline, frame: Frame, table: Table, *, num_samples: int, seed: int) -> np.ndarray:
