@@ -17,7 +17,8 @@ from rich.table import Table as RichTable
 import vsdn
 from vsdn import demonstration, exported, streaming
 from vsdn.data import Table
-from vsdn.datasets import DATASETS
+from vsdn.datasets import DATASETS, double_ou
+from vsdn.datasets.base import Dataset, Parts, check_fold, concatenate, data_folder
 from vsdn.errors import DataError, FewParticlesWarning, SettingsError, VsdnError
 from vsdn.exported import Exported
 from vsdn.files import check_writable, write_bytes
@@ -49,6 +50,10 @@ Out = Annotated[Path | None, typer.Option(help="A .csv or .parquet file; else CS
 Quantiles = Annotated[str, typer.Option(help="Levels of the quantiles.")]
 Smoothing = Annotated[str | None, typer.Option(help="vsdn-f, vsdn-s: posterior or particles.")]
 Latent = Annotated[bool, typer.Option("--latent", help="The latent state in place of the variables.")]
+DataFolder = Annotated[
+    Path | None, typer.Option(help="Where downloaded files are. [default: the folder in VSDN_DATA, else data]")
+]
+PARTS = "all, train, valid or test"
 LEVELS = ",".join(map(str, QUANTILES))
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no remarks.")]
 
@@ -617,38 +622,93 @@ def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
 
 
 @datasets_app.command("list")
-def list_datasets(as_json: Json = False) -> None:
-    """List the data sets.
+def list_datasets(data: DataFolder = None, as_json: Json = False) -> None:
+    """List the data sets: what they are, whom to cite, and whether their files are there.
 
-    Example: vsdn datasets list
+    Example: vsdn datasets list --data downloads
     """
-    _show({name: (module.__doc__ or "").strip().splitlines()[0] for name, module in DATASETS.items()}, as_json)
+    folder = data_folder(data)
+    rows = {name: _describe(dataset, folder) for name, dataset in DATASETS.items()}
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = RichTable(show_header=False, box=None, pad_edge=False)
+    for name, row in rows.items():
+        table.add_row(name, row["about"])
+        table.add_row("", row["citation"])
+        table.add_row("", row["files"])
+    Console().print(table)
+
+
+def _describe(dataset: Dataset, folder: Path) -> dict[str, Any]:
+    """What is told of a data set; `files` says whether it can be made."""
+    found = dataset.found(folder)
+    names = " or ".join(source.name for source in dataset.sources)
+    missing = f"not in {folder}: {names}" if dataset.sources else "needs no file"
+    files = missing if found is None else f"there: {folder / found.name}"
+    here = found is not None or not dataset.sources
+    return {
+        "about": dataset.about,
+        "citation": dataset.citation,
+        "folds": dataset.num_folds,
+        "here": here,
+        "files": files,
+    }
 
 
 @datasets_app.command("make")
 def make_dataset(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(DATASETS)}.")],
     out: Annotated[Path, typer.Option(help="A .csv or .parquet file.")],
-    series: Annotated[int, typer.Option(min=1, help="How many series.")] = 10_000,
-    seed: Annotated[int, typer.Option(min=0, max=LAST_SEED, help="Same seed, same data.")] = 432,
-    legacy: Annotated[bool, typer.Option("--legacy", help="The published draw, and its layout in CSV.")] = False,
-    part: Annotated[str, typer.Option(help="all, train, valid or test.")] = "all",
+    part: Annotated[str, typer.Option(help=f"{PARTS}; of motion also removed: the frames taken out of test.")] = "all",
+    fold: Annotated[int, typer.Option(min=0, help="Which split, of data sets that have several.")] = 0,
+    data: DataFolder = None,
+    series: Annotated[int | None, typer.Option(min=1, help="double-ou: how many series. [default: 10000]")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=LAST_SEED, help="double-ou: same seed, same data. [default: 432]")
+    ] = None,
+    legacy: Annotated[
+        bool, typer.Option("--legacy", help="double-ou: the published draw, and its layout in CSV.")
+    ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a data set as a table.
 
     Example: vsdn datasets make double-ou --out double-ou.csv --seed 432 --legacy
+
+    Example: vsdn datasets make ushcn --data downloads --part train --fold 2 --out train.parquet
     """
     if name not in DATASETS:
         raise SettingsError(f"there is no data set {name!r}; the data sets are {', '.join(DATASETS)}")
-    module = DATASETS[name]
-    if legacy and part == "all" and out.suffix == ".csv":
-        write_bytes(out, module.published_csv(series, seed=seed))
+    dataset = DATASETS[name]
+    check_fold(fold, dataset.num_folds)
+    if name == double_ou.DATASET.name:
+        _make_double_ou(out, part, series or 10_000, 432 if seed is None else seed, legacy)
         return
-    table = module.make(series, seed=seed, legacy=legacy)
-    parts = {"all": table, **dict(zip(("train", "valid", "test"), module.split(table, seed), strict=True))}
-    if part not in parts:
-        raise SettingsError(f"--part is one of {', '.join(parts)}, but got {part!r}")
-    write_frame(table_frame(parts[part]), out)
+    for option, given in {"series": series, "seed": seed, "legacy": legacy or None}.items():
+        if given is not None:
+            raise SettingsError(f"--{option} is for double-ou, which is generated; {name} is read from files")
+    _check_outputs(out, None)
+    table = _part(dataset.load(data_folder(data), fold), part)
+    _remark(table.notes, quiet)
+    write_frame(table_frame(table), out)
+
+
+def _make_double_ou(out: Path, part: str, series: int, seed: int, legacy: bool) -> None:
+    if legacy and part == "all" and out.suffix == ".csv":
+        write_bytes(out, double_ou.published_csv(series, seed=seed))
+        return
+    table = double_ou.make(series, seed=seed, legacy=legacy)
+    whole = part == "all"  # in the order of the series
+    write_frame(table_frame(table if whole else _part(Parts(*double_ou.split(table, seed)), part)), out)
+
+
+def _part(parts: Parts, name: str) -> Table:
+    tables = {"all": concatenate(parts[:3]), **parts._asdict()}
+    if tables.get(name) is None:
+        had = [known for known, table in tables.items() if table is not None]
+        raise SettingsError(f"--part is one of {', '.join(had)}, but got {name!r}")
+    return tables[name]
 
 
 def run() -> None:

@@ -10,7 +10,7 @@ from vsdn.datasets import double_ou
 from vsdn.files import write_bytes
 from vsdn.fitting import fit
 
-CUT = 4.0  # everything up to here is shown, the first row after it is scored
+CUT = double_ou.CUT
 NUM_SERIES = 3000
 HEADINGS = {"nll": "NLL", "mse": "MSE", "crps": "CRPS", "coverage_50": "50 % covers", "coverage_90": "90 % covers"}
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from vsdn.data import Table
+from vsdn.datasets.base import Dataset, Parts, check_fold, tabulate
 from vsdn.errors import DataError, SettingsError
 
 STEP = 0.05
@@ -21,6 +22,10 @@ DECAY = 1.0 - STEP  # x ← DECAY x + STEP r + noise
 NOISE = STEP * 0.1**2 * np.array([[1.0, 0.99], [0.99, 1.0]])
 LEVEL = np.array([1.0, -1.0])  # the middle of r's square
 COLUMNS = ("ID", "Time", "Value_1", "Value_2", "Mask_1", "Mask_2", "Cov")
+VARIABLES = ("value_1", "value_2")
+CUT = 4.0  # everything up to here is shown, ...
+NUM_NEXT = 1  # ... and so many rows after it are scored
+PUBLISHED_SHA256 = "ab045b0005fb1ad5202e4850e9c3ca223d4dd4aba42c2e1eca6067530058aaa0"  # of `published_csv()`
 SEES = np.array([[True, False], [False, True], [True, True]])  # what a row of each kind shows
 ODDS = np.array([0.4, 0.4, 0.2])
 
@@ -28,7 +33,7 @@ ODDS = np.array([0.4, 0.4, 0.2])
 def make(num_series: int = 10_000, *, seed: int = 432, legacy: bool = False) -> Table:
     """New series; `legacy` draws them in the published order, so that its defaults give the published ones."""
     series, steps, values, mask = (_draw_legacy if legacy else _draw)(num_series, seed)
-    return _tabulate(series, STEP * steps, values, mask)
+    return tabulate(series, STEP * steps, values, mask, VARIABLES)
 
 
 def published_csv(num_series: int = 10_000, *, seed: int = 432) -> bytes:
@@ -49,7 +54,8 @@ def load(path: str | Path) -> Table:
     except (OSError, EOFError, KeyError, lzma.LZMAError, pa.ArrowInvalid) as error:
         raise DataError(f"{path} should be a Double-OU table with columns {', '.join(COLUMNS)}: {error}") from error
     mask = np.column_stack(cells[2:4]) == 1
-    return _tabulate(series.astype(np.int64), times, np.where(mask, np.column_stack(cells[:2]), 0.0), mask)
+    values = np.where(mask, np.column_stack(cells[:2]), 0.0)
+    return tabulate(series.astype(np.int64), times, values, mask, VARIABLES)
 
 
 def split(table: Table, seed: int = 432) -> tuple[Table, Table, Table]:
@@ -63,12 +69,10 @@ def split(table: Table, seed: int = 432) -> tuple[Table, Table, Table]:
     return table.select(train), table.select(valid), table.select(test)
 
 
-def _tabulate(series: np.ndarray, times: np.ndarray, values: np.ndarray, mask: np.ndarray) -> Table:
-    """Rows in any order as a table, sorted by series and time."""
-    order = np.lexsort((times, series))
-    ids, counts = np.unique(series, return_counts=True)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    return Table(ids, starts, times[order], values[order], mask[order], variables=("value_1", "value_2"))
+def load_parts(_folder: Path, fold: int = 0) -> Parts:
+    """The published series and split; they are generated, no file is read."""
+    check_fold(fold, 1)
+    return Parts(*split(make(legacy=True)))
 
 
 def _draw(num_series: int, seed: int) -> tuple[np.ndarray, ...]:
@@ -280,3 +284,13 @@ def _normal_cdf(x: np.ndarray) -> np.ndarray:
     return CDF_AT_KNOTS[near] + density * d * (
         1 - d / 2 * (knot - d / 3 * (knot**2 - 1 - d / 4 * knot * (knot**2 - 3)))
     )
+
+
+DATASET = Dataset(
+    name="double-ou",
+    about="Two correlated Ornstein–Uhlenbeck processes, seen sporadically, with their exact best predictor; generated.",
+    citation="De Brouwer, Simm, Arany, Moreau (2019), arXiv:1905.12374",
+    sources=(),
+    num_folds=1,
+    load=load_parts,
+)

@@ -1,0 +1,150 @@
+"""USHCN: daily climate of U.S. stations, five variables of which 5 % are kept; four years, by GRU-ODE-Bayes' recipe.
+
+Values are standardised. One unit of time is 7.45 days. Protocol: given everything at Time ≤ 150, the next 3 rows.
+"""
+
+import gzip
+import hashlib
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from vsdn.data import Table
+from vsdn.datasets.base import Dataset, Parts, Source, check_fold, find_source, read_source, tabulate, with_notes
+from vsdn.errors import DataError
+
+VARIABLES = ("prcp", "snow", "snwd", "tmax", "tmin")
+COLUMNS = ("ID", "Time", *(f"{kind}_{i}" for kind in ("Value", "Mask") for i in range(5)))
+CUT = 150.0  # everything up to here is shown, ...
+NUM_NEXT = 3  # ... and so many rows after it are scored
+DAYS = 18627 / 2500  # in a unit of time
+YEAR = 365.25 / DAYS  # 49.02 units
+NUM_FOLDS = 5
+SEED = 432
+PUBLISHED = "671eb8d121522e98891c84197742a6c9e9bb5015e42b328a93ebdf2cfd393ecf"
+REBUILT = "875f2b05ae1b9398da6fbe3da8ec20a63c3e4f160c27b1c41b462994c5339368"  # unpacked
+KINDS = {PUBLISHED: "the published file", REBUILT: "rebuilt from GHCN-Daily, with another 5 % than the published file"}
+UNKNOWN = "neither the published nor the rebuilt file, by its checksum"
+SOURCES = (
+    Source(
+        "ushcn/small_chunked_sporadic.csv",
+        PUBLISHED,
+        "from gru_ode_bayes/datasets/Climate of github.com/edebrouwer/gru_ode_bayes",
+    ),
+    Source(
+        "ushcn/ushcn_sporadic_gob_recipe.csv.gz",
+        REBUILT,
+        "made of NOAA's GHCN-Daily by the recipe in docs/datasets.md",
+    ),
+)
+
+
+def load(folder: Path, fold: int = 0) -> Parts:
+    """The parts of a fold, of the published or the rebuilt file; their notes say which was read."""
+    check_fold(fold, NUM_FOLDS)
+    source, path = find_source(SOURCES, folder)
+    content = _unpack(path)
+    kind = KINDS.get(hashlib.sha256(content).hexdigest(), UNKNOWN)
+    return with_notes(split(_read(path, content), fold), (f"USHCN was read from {source.name}: {kind}",))
+
+
+def read(path: str | Path) -> Table:
+    """All stations of a file in the published layout, `.csv` or `.csv.gz`."""
+    return _read(Path(path), _unpack(Path(path)))
+
+
+def split(table: Table, fold: int) -> Parts:
+    """Train, valid and test stations of one of the five published folds."""
+    check_fold(fold, NUM_FOLDS)
+    train, valid, test = _folds(table.num_series)[fold]
+    return Parts(table.select(train), table.select(valid), table.select(test))
+
+
+def seasonal_mean(train: Table, times: np.ndarray, width: float = 10.0) -> np.ndarray:
+    """The mean of each variable at the time of year of each of these times: (time, channel).
+
+    Of the training part by day of the year, under a Gaussian kernel with a deviation of `width` days that goes round
+    the year. It knows nothing of the station that it forecasts.
+    """
+    day, num_days = _day_of_year(train.times), 366
+    total, count = np.zeros((num_days, len(train.variables))), np.zeros((num_days, len(train.variables)))
+    np.add.at(total, day, np.where(train.mask, train.values, 0.0))
+    np.add.at(count, day, train.mask)
+    apart = np.arange(num_days)[:, None] - np.arange(num_days)
+    apart = (apart + num_days / 2) % num_days - num_days / 2
+    kernel = np.exp(-0.5 * (apart / width) ** 2)
+    return ((kernel @ total) / np.maximum(kernel @ count, 1e-300))[_day_of_year(times)]
+
+
+def _day_of_year(times: np.ndarray) -> np.ndarray:
+    """0 to 365, counted from the time of year at Time 0."""
+    return ((times % YEAR) * DAYS).astype(np.int64)
+
+
+def _folds(num_series: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Train, valid and test numbers of all folds, from one stream of numpy's legacy generator.
+
+    As by generate_folds.py of GRU-ODE-Bayes: np.random.seed(432), then a fold is train_test_split(arange(N), 0.1) and
+    train_test_split(rest, 0.2). scikit-learn's draws one permutation, whose first ceil(share · N) are the test part.
+    """
+    random, folds = np.random.RandomState(SEED), []
+    for _ in range(NUM_FOLDS):
+        rest, test = _take(random, np.arange(num_series), 0.1)
+        train, valid = _take(random, rest, 0.2)
+        folds.append((train, valid, test))
+    return folds
+
+
+def _take(random: np.random.RandomState, numbers: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """What is left, and a random share."""
+    order, size = random.permutation(len(numbers)), math.ceil(share * len(numbers))
+    return numbers[order[size:]], numbers[order[:size]]
+
+
+def _unpack(path: Path) -> bytes:
+    content = read_source(path)
+    try:
+        return gzip.decompress(content) if path.suffix == ".gz" else content
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is not a whole gzip file: {error}") from error
+
+
+def _read(path: Path, content: bytes) -> Table:
+    options = csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.float64()))
+    try:
+        frame = csv.read_csv(pa.BufferReader(content), convert_options=options)
+        station, times, *cells = (frame.column(name).to_numpy() for name in COLUMNS)
+    except (KeyError, pa.ArrowInvalid) as error:
+        wanted = ", ".join(COLUMNS)
+        raise DataError(f"{path} should be a USHCN table with columns {wanted}: {error}") from error
+    mask = np.column_stack(cells[5:]) == 1
+    values = np.where(mask, np.column_stack(cells[:5]), 0.0)
+    _check(path, station, times, values)
+    return tabulate(station.astype(np.int64), times, values, mask, VARIABLES)
+
+
+def _check(path: Path, station: np.ndarray, times: np.ndarray, values: np.ndarray) -> None:
+    """Nothing, or an error about the first row that no table can hold."""
+    bad = ~(np.isfinite(station) & np.isfinite(times) & np.isfinite(values).all(axis=1))
+    if bad.any():
+        raise DataError(f"{path}: row {int(np.argmax(bad)) + 1} should hold finite numbers")
+    order = np.lexsort((times, station))
+    twice = (np.diff(station[order]) == 0) & (np.diff(times[order]) == 0)
+    if twice.any():
+        row = order[int(np.argmax(twice))]
+        raise DataError(f"{path}: two rows for ID {station[row]:g} at Time {times[row]:g}")
+
+
+DATASET = Dataset(
+    name="ushcn",
+    about="Climate of some 1,100 U.S. stations: rain, snowfall, snow depth, highest and lowest temperature; sporadic.",
+    citation="Menne, Durre, Vose, Gleason, Houston (2012), doi:10.1175/JTECH-D-11-00103.1; "
+    "De Brouwer, Simm, Arany, Moreau (2019), arXiv:1905.12374",
+    sources=SOURCES,
+    num_folds=NUM_FOLDS,
+    load=load,
+)
