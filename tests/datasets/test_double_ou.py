@@ -22,12 +22,13 @@ def floor(published: Table) -> double_ou.BayesOptimal:
     return double_ou.bayes_optimal(double_ou.split(published)[2])
 
 
-def test_listed():
-    assert DATASETS["double-ou"] is double_ou
+def test_listed(published, tmp_path):
+    parts = DATASETS["double-ou"].load(tmp_path, 0)  # no file is needed
+    assert [part.fingerprint() for part in parts[:3]] == [part.fingerprint() for part in double_ou.split(published)]
 
 
 def test_published_csv_has_the_published_hash():
-    assert hashlib.sha256(double_ou.published_csv()).hexdigest() == PUBLISHED_SHA256
+    assert hashlib.sha256(double_ou.published_csv()).hexdigest() == PUBLISHED_SHA256 == double_ou.PUBLISHED_SHA256
 
 
 def test_make_equals_the_published_file(published, shared_data):
