@@ -105,6 +105,15 @@ def test_what_never_varies_in_training_is_centred_and_keeps_its_unit(dataset):
     assert np.all(parts.test.values[:, 4] == 2)
 
 
+def test_a_trial_under_two_names_is_taken_once():
+    made = recordings("mocap")
+    parts = mocap.split([*made, *(each._replace(name=f"T{each.name}") for each in made[:5])])
+    again = mocap.split(made)
+    assert [part.fingerprint() for part in parts] == [part.fingerprint() for part in again]
+    assert parts.test.notes == ("5 trials that are there under another name too were left out",)
+    assert again.test.notes == ()
+
+
 def test_parts_of_too_few_recordings_are_refused():
     with pytest.raises(DataError, match="train part should have a recording of at least 300 frames"):
         mocap.split(recordings("mocap")[:1])

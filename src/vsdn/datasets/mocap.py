@@ -3,8 +3,8 @@
 The choice of trials is ours, since the paper does not tell its own: all that CMU lists for the seven subjects of
 locomotion 2, 7, 8, 9, 16, 35 and 39 (walk, run, jump; subject 2 also everyday acts), at 120 frames a second. 87 of the
 150 trials have 300 frames or more; they give 123 segments, few enough for all models and folds of a table, and their
-angles hardly ever jump by a turn, as those of turning subjects do. Many trials of other subjects are stored twice under
-two subjects (91 and 105, for one): whoever takes more of the database should see to it that parts stay disjoint.
+angles hardly ever jump by a turn, as those of turning subjects do. CMU stores hundreds of trials of other subjects
+twice, under two subjects (91 and 105, for one): of trials with the same angles, `split` takes one.
 A fold is a random fifth of the trials for testing and a tenth of the rest for validation.
 """
 
@@ -56,14 +56,29 @@ def load(folder: Path, fold: int = 0) -> Parts:
     if source is DOWNLOADS:
         return split(read_folder(path, SUBJECTS), fold)
     content = read_source(path)
-    return with_notes(split(read_packed(path, content), fold), checksum_notes(source, content))
+    parts = split(read_packed(path, content), fold)
+    return with_notes(parts, checksum_notes(source, content) + parts.train.notes)
 
 
 def split(recordings: list[Recording], fold: int = 0) -> Parts:
     """Train, valid and test segments of these trials; a trial's segments are all in one part."""
-    rest, test = motion.shuffle(motion.at_least(SEGMENT, recordings), [SEED, fold, 0], 0.2)
+    long = motion.at_least(SEGMENT, recordings)
+    once = _without_twins(long)
+    rest, test = motion.shuffle(once, [SEED, fold, 0], 0.2)
     train, valid = motion.shuffle(rest, [SEED, fold, 1], 0.1)
-    return motion.make_parts(Split(train, valid, test), COLUMNS, size=SEGMENT, seed=[SEED, fold, 2])
+    parts = motion.make_parts(Split(train, valid, test), COLUMNS, size=SEGMENT, seed=[SEED, fold, 2])
+    num_twins = len(long) - len(once)
+    return with_notes(
+        parts, (f"{num_twins} trials that are there under another name too were left out",) * (num_twins > 0)
+    )
+
+
+def _without_twins(recordings: list[Recording]) -> list[Recording]:
+    """The first of all recordings with the same angles."""
+    found: dict[bytes, Recording] = {}
+    for recording in recordings:
+        found.setdefault(recording.frames[:, 3:].tobytes(), recording)
+    return list(found.values())
 
 
 def read_packed(path: Path, content: bytes | None = None) -> list[Recording]:
