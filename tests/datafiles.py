@@ -134,8 +134,7 @@ def write_exponential_maps(folder: Path) -> set:
 # name of the data set, what writes its files, frames of a segment of which half are removed
 LAYOUTS = {
     "ushcn": ("ushcn", write_ushcn, None),
-    "mocap, packed": ("mocap", write_packed, 300),
-    "mocap, downloads": ("mocap", write_downloads, 300),
+    "mocap": ("mocap", write_packed, 300),
     "mocap35": ("mocap35", write_mocap35, None),
     "human36m, positions": ("human36m", write_positions, 248),
     "human36m, exponential maps": ("human36m", write_exponential_maps, 248),

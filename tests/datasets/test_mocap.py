@@ -28,16 +28,6 @@ def test_packed_trials_are_decoded(tmp_path):
         np.testing.assert_allclose(recording.frames, frames, rtol=0, atol=1e-9)
 
 
-def test_thirty_frames_a_second_are_every_fourth(shared_data):
-    fast, slow = (
-        {each.name: each.frames for each in mocap.read_packed(shared_data(f"cmu_mocap/{name}.npz", "the same place"))}
-        for name in ("cmu_amc62_locomotion_120fps", "cmu_amc62_30fps")
-    )
-    assert len(slow) == 2425
-    for name in ("02_03", "35_01", "39_14"):
-        np.testing.assert_allclose(slow[name], fast[name][::4], rtol=0, atol=0.011)
-
-
 def test_published_choice_has_123_segments_of_87_trials(shared_data):
     folder = shared_data("cmu_mocap", mocap.DOWNLOADS.where).parent
     find_source(mocap.SOURCES, folder)
