@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,16 @@ SHORT = "16_01"  # a trial with no whole segment
 
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)
+
+
+class Trap:
+    """An object that calls a function when it is unpickled."""
+
+    def __init__(self, function: Callable, *arguments: object):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
 
 
 def write_ushcn(folder: Path, num_series: int = 23) -> set:

@@ -7,7 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from datafiles import write_exponential_maps, write_positions
+from datafiles import Trap, write_exponential_maps, write_positions
 
 from vsdn.datasets import human36m
 from vsdn.errors import DataError
@@ -91,16 +91,6 @@ def test_damaged_text_is_refused(tmp_path, text, message):
     assert "\n" not in str(caught.value)
 
 
-class Trap:
-    """An object that runs a command when it is unpickled."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
-
-
 def npz_with(content: bytes) -> bytes:
     """An .npz file whose positions_3d is an array of objects with this pickle."""
     array, file = io.BytesIO(), io.BytesIO()
@@ -108,6 +98,14 @@ def npz_with(content: bytes) -> bytes:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("positions_3d.npy", array.getvalue() + content)
     return file.getvalue()
+
+
+def test_files_written_by_numpy_1_are_read(tmp_path):
+    takes = {f"S{n}": {"a": np.full((4, 32, 3), n, np.float32)} for n in human36m.SUBJECTS}
+    content = pickle.dumps(np.array(takes, dtype=object), protocol=3)
+    assert b"numpy._core" in content
+    (tmp_path / "x.npz").write_bytes(npz_with(content.replace(b"numpy._core", b"numpy.core")))
+    assert [each.name for each in human36m.read_positions(tmp_path / "x.npz")] == [f"{s}/a" for s in takes]
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])

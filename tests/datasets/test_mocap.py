@@ -1,12 +1,14 @@
 """CMU MoCap: packed trials, downloads, and the benchmark of subject 35."""
 
+import os
+
 import numpy as np
 import pytest
-from datafiles import amc_text, trials, write_downloads, write_packed
+from datafiles import Trap, amc_text, trials, write_downloads, write_packed
 
 from vsdn.datasets import mocap, mocap35
-from vsdn.datasets.base import DataError, find_source
 from vsdn.datasets.motion import Recording
+from vsdn.errors import DataError
 
 
 def test_packed_trials_and_downloads_are_the_same_data(tmp_path):
@@ -29,8 +31,7 @@ def test_packed_trials_are_decoded(tmp_path):
 
 
 def test_published_choice_has_123_segments_of_87_trials(shared_data):
-    folder = shared_data("cmu_mocap", mocap.DOWNLOADS.where).parent
-    find_source(mocap.SOURCES, folder)
+    folder = shared_data(mocap.PACKED.name, mocap.PACKED.where).parents[1]
     parts = mocap.load(folder, 0)
     ids = np.concatenate([part.ids for part in parts[:3]])
     assert len(ids) == 123
@@ -75,6 +76,14 @@ def test_damaged_packs_are_refused(tmp_path, arrays):
     np.savez(tmp_path / "x.npz", **(whole | arrays if arrays else {"names": whole["names"]}))
     with pytest.raises(DataError, match=r"x\.npz should"):
         mocap.read_packed(tmp_path / "x.npz")
+
+
+def test_a_hostile_pack_is_refused_and_does_nothing(tmp_path):
+    path, mark = tmp_path / "x.npz", tmp_path / "mark"
+    np.savez(path, names=np.array([Trap(os.system, f"touch {mark}")], dtype=object))
+    with pytest.raises(DataError, match=r"x\.npz should be an \.npz file with the arrays names"):
+        mocap.read_packed(path)
+    assert not mark.exists()
 
 
 def test_files_that_are_no_pack_are_refused(tmp_path):

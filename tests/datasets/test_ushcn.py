@@ -17,13 +17,12 @@ HEAD = ",".join(ushcn.COLUMNS) + "\n"
 
 @pytest.fixture(scope="module")
 def rebuilt(shared_data) -> Table:
-    name = ushcn.SOURCES[1].name
-    return ushcn.read(shared_data(name, ushcn.SOURCES[1].where))
+    return ushcn.read(shared_data(ushcn.SOURCES[1].name, ushcn.SOURCES[1].where))
 
 
 def test_rebuilt_file_is_read_whole_and_recognised(rebuilt, shared_data):
     assert (rebuilt.num_series, len(rebuilt.times), rebuilt.num_observations) == (1101, 346134, 381140)
-    folder = shared_data("ushcn", "the same").parent
+    folder = shared_data(ushcn.SOURCES[1].name, ushcn.SOURCES[1].where).parents[1]
     assert "rebuilt" in ushcn.load(folder, 0).train.notes[0]
 
 
