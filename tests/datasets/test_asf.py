@@ -10,7 +10,7 @@ from datafiles import amc_text
 from vsdn.datasets import asf, mocap
 from vsdn.errors import DataError
 
-SOURCE = "mocap.cs.cmu.edu"
+SOURCE = "mocap.cs.cmu.edu (docs/datasets.md tells what is packed how)"
 ASF = """# a comment
 :version 1.10
 :name VICON
@@ -174,7 +174,7 @@ def test_every_skeleton_of_cmu_is_read(shared_data):
 
 @pytest.mark.parametrize("name", ["02_03", "09_06", "35_01"])
 def test_raw_amc_equals_the_packed_trial(name, shared_data):
-    packed = mocap.read_packed(shared_data(mocap.PACKED.name, mocap.PACKED.where))  # both at 120 frames a second
+    packed = mocap.read_packed(shared_data(mocap.PACKED.name, SOURCE))  # both at 120 frames a second
     frames = next(recording.frames for recording in packed if recording.name == name)
     skeleton = asf.read_asf(shared_data(f"cmu_mocap/asf/{name[:2]}.asf", SOURCE))
     raw, columns = asf.read_amc(shared_data(f"cmu_mocap/raw_amc_examples/{name}.amc", SOURCE), skeleton)

@@ -10,6 +10,8 @@ from vsdn.datasets import mocap, mocap35
 from vsdn.datasets.motion import Recording
 from vsdn.errors import DataError
 
+SOURCE = "mocap.cs.cmu.edu (docs/datasets.md tells what is packed how)"
+
 
 def test_packed_trials_and_downloads_are_the_same_data(tmp_path):
     for name, write in {"packed": write_packed, "downloads": write_downloads}.items():
@@ -31,7 +33,7 @@ def test_packed_trials_are_decoded(tmp_path):
 
 
 def test_published_choice_has_123_segments_of_87_trials(shared_data):
-    folder = shared_data(mocap.PACKED.name, mocap.PACKED.where).parents[1]
+    folder = shared_data(mocap.PACKED.name, SOURCE).parents[1]
     parts = mocap.load(folder, 0)
     ids = np.concatenate([part.ids for part in parts[:3]])
     assert len(ids) == 123
@@ -101,11 +103,11 @@ def test_files_that_are_no_pack_are_refused(tmp_path):
 
 def test_mocap35_is_made_of_cmus_trials(shared_data):
     """The papers' file, by another route: the packed trials of subject 35."""
-    folder = shared_data(mocap35.FILE.name, mocap35.FILE.where).parents[2]
+    folder = shared_data(mocap35.FILE.name, SOURCE).parents[2]
     parts = mocap35.load(folder)
     assert [part.num_series for part in parts[:3]] == [16, 3, 4]
     assert parts.train.notes == ()
-    made = mocap35.build(mocap.read_packed(shared_data(mocap.PACKED.name, mocap.PACKED.where)))
+    made = mocap35.build(mocap.read_packed(shared_data(mocap.PACKED.name, SOURCE)))
     for table, walks in zip(parts, made, strict=False):
         values = table.values.reshape(walks.shape)
         assert np.abs(values - walks)[..., :3].max() < 2.1e-4  # differences of what is packed in steps of 1e-4 ...

@@ -12,17 +12,18 @@ from vsdn.datasets import ushcn
 from vsdn.errors import DataError
 from vsdn.evaluation import Task, prediction
 
+SOURCE = "NOAA's GHCN-Daily, by the recipe in docs/datasets.md,"
 HEAD = ",".join(ushcn.COLUMNS) + "\n"
 
 
 @pytest.fixture(scope="module")
 def rebuilt(shared_data) -> Table:
-    return ushcn.read(shared_data(ushcn.SOURCES[1].name, ushcn.SOURCES[1].where))
+    return ushcn.read(shared_data(ushcn.SOURCES[1].name, SOURCE))
 
 
 def test_rebuilt_file_is_read_whole_and_recognised(rebuilt, shared_data):
     assert (rebuilt.num_series, len(rebuilt.times), rebuilt.num_observations) == (1101, 346134, 381140)
-    folder = shared_data(ushcn.SOURCES[1].name, ushcn.SOURCES[1].where).parents[1]
+    folder = shared_data(ushcn.SOURCES[1].name, SOURCE).parents[1]
     assert "rebuilt" in ushcn.load(folder, 0).train.notes[0]
 
 
