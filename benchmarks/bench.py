@@ -5,7 +5,9 @@ Example: python benchmarks/bench.py --out benchmarks/RESULTS.md --only growth co
 
 import argparse
 import os
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,9 +60,15 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="sections to measure again; the others stay as they are")
     options = parser.parse_args()
     known, parts = sections(options.out.parent / "pictures"), read_parts(options.out)
+    failed = []
     for name in options.only or known:
         loads, began = [os.getloadavg()[0]], time.monotonic()
-        text = known[name]()
+        try:
+            text = known[name]()
+        except Exception:  # one that fails must not lose the hours of the others
+            traceback.print_exc()
+            failed.append(name)
+            continue
         loads.append(os.getloadavg()[0])
         minutes = (time.monotonic() - began) / 60
         parts[name] = f"{text}\n*{timing.machine(PACKAGES, loads)} {minutes:.0f} minutes.*\n"
@@ -69,6 +77,8 @@ def main() -> None:
         options.out.write_text(
             "\n".join(["# Benchmarks\nMade by `make bench`.\n", *body]), "utf-8"
         )  # what was measured is kept
+    if failed:
+        sys.exit(f"these sections failed and stand as they were: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

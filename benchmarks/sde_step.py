@@ -128,11 +128,12 @@ def serve(name: str, title: str) -> None:
     timing.serve(made, warm=lambda: make(tiny, make_problem(tiny))(0))
 
 
-def check_same(timings: dict[str, timing.Timing]) -> None:
-    """All programs must find the same mean loss; their noise differs, so within what noise does."""
+def check_same(timings: dict[str, timing.Timing], num_paths: int) -> None:
+    """All programs must find the same mean loss; their noise differs, so within what noise does with so many paths."""
     losses = {name: each.value for name, each in timings.items()}
     middle = np.nanmedian(list(losses.values()))
-    far = {name: loss for name, loss in losses.items() if not abs(loss - middle) < 0.1 * abs(middle)}
+    near = 0.1 * max(1.0, (1250 / num_paths) ** 0.5) * abs(middle)
+    far = {name: loss for name, loss in losses.items() if not abs(loss - middle) < near}
     if far:
         raise AssertionError(f"not the same computation: {far} against {middle:.3f}")
 
@@ -147,7 +148,8 @@ def run(name: str, wanted: Iterable[str] | None, repeats: int | None) -> dict[st
     titles = [*filter(is_wanted, makers()), *LIMITS]
     commands = {title: [__file__, "--size", name, "--serve", title] for title in titles}
     timings = timing.time_in_turn(commands, repeats or REPEATS[name], one_core=(ONE_CORE,))
-    check_same({title: each for title, each in timings.items() if title not in LIMITS})
+    size = make_case(name)[0]
+    check_same({title: each for title, each in timings.items() if title not in LIMITS}, size.series * size.paths)
     return timings
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
+import jax
 import jax.random as jr
 import numpy as np
 
@@ -46,7 +47,7 @@ def make_grid(
     """One series on its grid, padded by `pad` points."""
     grids = make_grids(table, scaler or make_scaler(table), marching)
     batch = grids.pad(np.array([series]), int(grids.num_points[series]) + pad, int(grids.num_rows[series]) + pad - 1)
-    return Grid(*(part[0] for part in batch))
+    return jax.tree.map(lambda part: part[0], batch)
 
 
 def make_batch(table: Table, marching: Marching = MARCHING) -> Grid:

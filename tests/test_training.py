@@ -154,3 +154,15 @@ def test_series_are_cut_by_their_share_and_after_any_row_alike(parts, key):
     expected = 0.3 * (1 - 1 / rows)
     assert np.all(np.abs(shorter.mean(axis=0) - expected) < 4.5 * (expected / len(shorter)) ** 0.5)
     assert training.cut(whole, 0.0, key=key) is whole
+
+
+def test_rows_are_hidden_from_the_memory_by_their_share_and_scored_all_the_same(parts, key):
+    whole = parts[0].load(parts[0].epoch()[0])
+    told = jax.vmap(lambda key: training.hide(whole, 0.3, key=key).grid.told)(jr.split(key, 2000))
+    hidden = 1.0 - np.asarray(told, float)
+    each = hidden.mean(axis=(0, 2))  # of a series, whose rate is uniform in (0, 0.6)
+    assert np.all(np.abs(each - 0.3) < 4.5 * hidden.mean(axis=2).std() / 2000**0.5)
+    rates = hidden.mean(axis=2).ravel()
+    assert rates.std() > 0.9 * 0.6 / 12**0.5  # series differ: some keep nearly all
+    np.testing.assert_array_equal(training.hide(whole, 0.3, key=key).grid.mask, whole.grid.mask)
+    assert training.hide(whole, 0.0, key=key) is whole

@@ -26,6 +26,7 @@ class Grid(NamedTuple):
     mask: Bool[Array, "point channel"]
     clock: Float[Array, "point clock"]  # known functions of time
     rows: Int[Array, " row"]  # the points at which something was seen; padding names the last, where nothing was
+    told: Bool[Array, " point"] | None = None  # whether the forward memory may take what was seen; None: everywhere
 
 
 class Queries(NamedTuple):

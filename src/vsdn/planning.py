@@ -15,6 +15,7 @@ PERIODS = {"hour": 3600.0, "day": 86400.0, "week": 604800.0, "month": 2629746.0,
 ENOUGH_SERIES = 10  # to hold out whole series; with fewer, the last rows of each are held out
 MOST_STEPS = 10**8  # of the grids of a table in all: more would not fit into memory
 SEGMENTED = ("vsdn-f", "vsdn-s")  # the models whose evidence can be had in segments
+FLOWING = ("vsdn-f", "vsdn-s", "ode-rnn", "gru-ode")  # the models whose memory need not be told of every row
 WINDOW = 200  # rows of a training piece, where a series is more than twice as long
 
 # A model that reads a series from its end foretells from beginnings of it, so it must learn to read beginnings.
@@ -112,6 +113,8 @@ def choose(settings: Settings, table: Table) -> Settings:
         )
     if settings.objective.save_memory and model.model not in SEGMENTED:
         raise SettingsError(f"save_memory is for {' and '.join(SEGMENTED)}, not for {model.model}")
+    if settings.training.hide_share and model.model not in FLOWING:
+        raise SettingsError(f"hide_share is for {', '.join(FLOWING)}, not for {model.model}")
     pieces = table.num_series if window is None else int(np.ceil(rows / window).sum())
     batches = -(-pieces // training.batch_size)
     epochs = int(np.clip(-(-3000 // batches), 40, 300)) if training.epochs is None else training.epochs

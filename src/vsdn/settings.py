@@ -46,6 +46,9 @@ class ModelSettings(Section):
     )
     activation: Literal["tanh", "relu", "silu"] = Field(default="tanh", description="of the feed-forward networks")
     flow: Literal["gru", "leaky"] = Field(default="gru", description="how the memory flows between observations")
+    jump: Literal["gru", "news"] = Field(
+        default="gru", description="how the memory takes what was seen: a GRU cell of it, or of how it was unexpected"
+    )
     gru_ode_cell: Literal["full", "minimal"] = Field(default="full", description="gru-ode: two gates, or one")
     prep_size: int = Field(
         default=25, ge=1, le=MOST_UNITS, description="gru-ode: units a variable that prepare what its memory takes"
@@ -121,6 +124,12 @@ class TrainingSettings(Section):
     batch_size: int = Field(default=50, ge=1, description="series a step")
     cut_share: float | None = Field(
         default=None, ge=0, le=1, description="part of them cut after a random row; chosen by the model if not given"
+    )
+    hide_share: float = Field(
+        default=0.0,
+        ge=0,
+        le=0.5,
+        description="part of the rows that the memory is not told of, but that are scored (vsdn-*, ode-rnn, gru-ode)",
     )
     learning_rate: float = Field(default=5e-3, gt=0, description="at its highest")
     schedule: Literal["cosine", "constant"] = Field(

@@ -114,6 +114,19 @@ def cut(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
     return batch._replace(grid=jax.vmap(end)(batch.grid, jr.split(key, batch.weight.shape[0])))
 
 
+def hide(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
+    """The batch with rows that the memory is not told of, this `share` of them: from none of a series to twice as many.
+
+    What the memory knows, a latent path need not carry. Rows that it is not told of are explained by the path alone.
+    """
+    if share == 0:
+        return batch
+    rate_key, row_key = jr.split(key)
+    rate = jr.uniform(rate_key, (batch.weight.shape[0], 1), maxval=2 * share)
+    told = jr.uniform(row_key, batch.grid.dt.shape) >= rate
+    return batch._replace(grid=batch.grid._replace(told=told))
+
+
 def mean_loss(
     model: AbstractModel, batch: Batch, beta: Float[Array, ""], *, settings: ObjectiveSettings, key: PRNGKeyArray
 ) -> Float[Array, ""]:
@@ -141,6 +154,7 @@ def make_update(
         key, cut_key = jr.fold_in(seed_key, state.step), jr.fold_in(seed_key, ~state.step)  # no step is numbered so
         beta = objective.beta * jnp.minimum((state.step + 1) / warmup_steps, 1.0)
         batch = cut(batch, settings.training.cut_share or 0.0, key=cut_key)
+        batch = hide(batch, settings.training.hide_share, key=jr.fold_in(cut_key, 1))
         loss_of = lambda params: mean_loss(eqx.combine(params, static), batch, beta, settings=objective, key=key)
         loss, grads = jax.value_and_grad(loss_of)(state.params)
         good = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))

@@ -79,6 +79,36 @@ def test_the_decoder_does_not_see_what_it_scores(key):
     np.testing.assert_array_equal(one, two)  # the last row is the one that changed: nothing comes after it
 
 
+@pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s", "ode-rnn", "gru-ode"])
+def test_a_row_that_the_memory_is_not_told_of_changes_no_memory_but_is_scored(name, key):
+    model, grid = make_model(name), make_grid(make_table())
+    row = int(grid.rows[1])
+    others = jnp.arange(len(grid.dt)) != row
+    without = grid._replace(mask=grid.mask & others[:, None])
+    untold = [grid._replace(told=others, values=grid.values.at[row].add(shift)) for shift in (0.0, 3.0)]
+    expected, hidden = model.memory.forward(without), [model.memory.forward(grid) for grid in untold]
+    for memory in hidden:
+        np.testing.assert_allclose(memory.pre, expected.pre, rtol=1e-12)
+        np.testing.assert_allclose(memory.post, expected.post, rtol=1e-12)
+    assert not np.array_equal(hidden[0].arrived[row], hidden[1].arrived[row])  # for the posterior of that step alone
+    np.testing.assert_allclose(hidden[0].arrived[row + 1 :], expected.post[row + 1 :], rtol=1e-12)
+    log_lik = [model.evidence(grid, num_samples=2, key=key).log_lik for grid in untold]
+    assert not np.any(np.isclose(*log_lik))
+
+
+@pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
+def test_the_posterior_reads_what_the_memory_is_not_told_of(name):
+    model, grid = make_model(name), make_grid(make_table())
+    row = int(grid.rows[1])
+    contexts = []
+    for shift in (0.0, 3.0):
+        changed = grid._replace(told=jnp.arange(len(grid.dt)) != row, values=grid.values.at[row].add(shift))
+        contexts.append(model.encoder(changed, model.memory.forward(changed), model.encoder.beyond()))
+    differs = np.any(np.asarray(contexts[0] != contexts[1]), axis=1)
+    assert differs[row - 1]  # the step that arrives there
+    assert not differs[row:].any()
+
+
 def test_objectives_are_their_formulas(key):
     log_lik, kl, log_ratio = jr.normal(key, (3, 7))
     evidence = Evidence(log_lik, kl**2, log_ratio)

@@ -52,7 +52,8 @@ def cut_segment(grid: Grid, number: Int[Array, ""], length: int) -> Grid:
     at = jnp.minimum(index, grid.dt.shape[0] - 1)
     own = ((place > 0) | (number == 0)) & (index == at)
     mask = grid.mask[at] & own[:, None]
-    return Grid(jnp.where(own, grid.dt[at], 0.0), grid.values[at], mask, grid.clock[at], place)
+    told = None if grid.told is None else grid.told[at]
+    return Grid(jnp.where(own, grid.dt[at], 0.0), grid.values[at], mask, grid.clock[at], place, told)
 
 
 def _start(model: VSDN, grids: Grid, num_samples: int) -> Reached:
