@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 import vsdn
-from vsdn import demonstration, exported, streaming
+from vsdn import demonstration, exported, skeleton_command, streaming
 from vsdn.data import Table
 from vsdn.datasets import DATASETS
 from vsdn.errors import DataError, FewParticlesWarning, SettingsError, VsdnError
@@ -649,6 +649,9 @@ def make_dataset(
     if part not in parts:
         raise SettingsError(f"--part is one of {', '.join(parts)}, but got {part!r}")
     write_frame(table_frame(parts[part]), out)
+
+
+app.command()(skeleton_command.skeleton)
 
 
 def run() -> None:
