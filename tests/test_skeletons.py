@@ -182,6 +182,8 @@ def test_one_scale_holds_all_panels(person, walk):
 
 
 def test_motions_that_do_not_fit_are_refused(person, walk):
+    with pytest.raises(DataError, match="truth should be of finite numbers"):
+        skeletons.shoot(person, {"truth": walk + np.nan}, [0], columns_of(person))
     with pytest.raises(DataError, match=r"\(time, 62\), but it is \(12, 15\)"):
         joints(person, walk)
     with pytest.raises(DataError, match="has no head_rx"):

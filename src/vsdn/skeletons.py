@@ -151,6 +151,8 @@ def shoot(
                 raise DataError(f"{name} has frames 0 to {len(motion) - 1}, but frame {frame} was asked for")
     places = {name: joints(skeleton, motion, columns) for name, motion in motions.items()}
     truth = next(iter(places.values()))
+    if not np.isfinite(truth).all():
+        raise DataError(f"{next(iter(motions))} should be of finite numbers, but it is not")
     view, floor, chosen = view_of(skeleton, truth), truth[..., 1].min(), list(frames)
     middle = truth[chosen, 0] @ view.across
     flat = lambda p: np.stack([p[chosen] @ view.across - middle[:, None], p[chosen, :, 1] - floor], axis=-1)
@@ -234,7 +236,7 @@ def draw_animation(
     whole = range(0, min(map(len, motions.values()), default=0), stride)[:MOST_FRAMES]
     chosen = list(whole if frames is None else frames)
     shot = shoot(skeleton, motions, chosen, columns)
-    pace = np.diff(chosen).mean() / fps if len(chosen) > 1 else 1.0  # seconds a frame
+    pace = max(abs(chosen[-1] - chosen[0]) / max(len(chosen) - 1, 1), 1) / fps  # seconds a frame
     if path.suffix.lower() == ".html":
         write_bytes(path, page(skeleton, shot, chosen, fps, pace).encode())
     else:
@@ -260,7 +262,9 @@ def gif(skeleton: Skeleton, shot: Shot, frames: Sequence[int], fps: float, pace:
     clock = picture.suptitle("0.00 s", fontsize=9)
     picture.draw_without_rendering()
     picture.set_layout_engine("none")  # laid out once: nothing jumps from frame to frame
-    writer = FewColours(fps=round(1 / pace))
+    hundredths = max(round(100 * pace), 2)  # GIF has no finer clock, and players take 1 for 10
+    rate = 1000 / (10 * hundredths + 0.5)  # half a millisecond more: the writer rounds down
+    writer = FewColours(fps=rate)  # pyright: ignore[reportArgumentType]: it need not be whole
     steps = track(range(len(frames)), "drawing", console=Console(stderr=True), transient=True, disable=not show)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "animation.gif"
