@@ -32,14 +32,9 @@ from vsdn.files import replacing, write_bytes
 
 DT = 0.1
 STEPS = (10, 20, 50, 100, 200, 400)
-SETTINGS = (
-    (0.0, 1.0),
-    (1.0, 1.0),
-    (1.0, 2.0),
-    (1.0, 4.0),
-)  # pull to zero; gain of the last layers, 1 as they are drawn
+SETTINGS = ((0.0, 1.0), (1.0, 1.0), (1.0, 4.0), (1.0, 8.0))  # pull to zero; what log R is multiplied by
 NUM_INITS = 8
-NUM_DRAWS = 4096
+NUM_DRAWS = 2048
 CHUNK = 1024  # paths at once: what their gradients take stays in the cache
 WIDTH = 25  # as the paper's
 TARGET = 1.0
@@ -58,7 +53,8 @@ class Net(eqx.Module):
 
     def __init__(self, gain: float, *, key: PRNGKeyArray):
         net = eqx.nn.MLP(3, "scalar", WIDTH, 1, jnp.tanh, key=key)
-        self.net = eqx.tree_at(lambda each: each.layers[-1].weight, net, replace_fn=lambda weight: gain * weight)
+        last = lambda net: (net.layers[-1].weight, net.layers[-1].bias)
+        self.net = eqx.tree_at(last, net, replace_fn=lambda leaf: gain * leaf)
 
     def __call__(self, x: Float[Array, ""], t: Float[Array, ""]) -> Float[Array, ""]:
         return self.net(jnp.stack([x, jnp.sin(2 * jnp.pi * t), jnp.cos(2 * jnp.pi * t)]))
@@ -82,13 +78,13 @@ class NeuralSDE(AbstractSDE):
 
     drift: Net
     diffusion: Net
-    pull: float
+    pull: Float[Array, ""]
 
     def __init__(self, pull: float, gain: float, *, key: PRNGKeyArray):
         drift_key, diffusion_key = jr.split(key)
-        self.drift = Net(gain, key=drift_key)
+        self.drift = Net(1.0, key=drift_key)
         self.diffusion = Net(gain, key=diffusion_key)
-        self.pull = pull
+        self.pull = jnp.asarray(pull)
 
     def terms(
         self, x: Float[Array, ""], t: Float[Array, ""], sees: Float[Array, ""]
@@ -120,7 +116,7 @@ class Row(NamedTuple):
     """A measurement, as in the CSV file."""
 
     model: str  # what H is: N, N - x or, in the linear case, -ax
-    scale: float  # the gain of the last layers; θ of the linear case
+    scale: float  # what log R is multiplied by; θ of the linear case
     diffusion: str  # R(t) or R(x, t)
     gradient: str  # of the drift (φ) or of the diffusion (θ)
     steps: int
@@ -270,7 +266,7 @@ def statement(rows: list[Row]) -> str:
             plain, told = (_range(growth(rows, diffusion=case, **which)) for case in CASES)
             more = _range(excess(rows, steps=STEPS[-1], **which))
             lines.append(
-                f"- H = {which['model']}, weights x {gain:g}, gradient of the {gradient}: "
+                f"- H = {which['model']}, log R x {gain:g}, gradient of the {gradient}: "
                 f"{plain} with R(t), {told} with R(x, t); {more} times."
             )
     return "\n".join(lines)
@@ -300,7 +296,7 @@ def draw_noise(rows: list[Row], path: Path) -> None:
             which = {"model": "N - x" if pull else "N", "scale": gain, "gradient": gradient}
             _draw_networks(place, pick(rows, **which))
             drift = "N(x, t) − x" if pull else "N(x, t)"
-            place.set_title(f"H = {drift}, weights × {gain:g}", fontsize=9, loc="left")
+            place.set_title(f"H = {drift}, log R × {gain:g}", fontsize=9, loc="left")
         row[0].set_ylabel(f"variance of ∂L/∂{'φ' if gradient == 'drift' else 'θ'} ({gradient})", fontsize=9)
     for place, (a, theta) in zip(places[:, -1], LINEAR, strict=True):
         _draw_linear(place, pick(rows, model="-ax", scale=theta), a, theta)
@@ -308,7 +304,7 @@ def draw_noise(rows: list[Row], path: Path) -> None:
         place.set(xscale="log", yscale="log")
         place.set_xticks(STEPS, [str(n) for n in STEPS], minor=False)
         place.set_xticks([], minor=True)
-        place.tick_params(labelsize=8, labelbottom=True)
+        place.tick_params(which="both", labelsize=8, labelbottom=True)
         place.spines[["top", "right"]].set_visible(False)
     handles = [*places[0, 0].get_legend_handles_labels()[0], *places[0, -1].get_legend_handles_labels()[0]]
     labels = [str(handle.get_label()) for handle in handles]
@@ -344,6 +340,7 @@ def _draw_linear(place: Axes, rows: list[Row], a: float, theta: float) -> None:
             ms=5,
             label="measured",
         )
+    place.set_ylim(bottom=max(1e-4, place.get_ylim()[0]))
     place.set_title(f"H = −x, θ = {theta:g}: ∂X_T/∂θ", fontsize=9, loc="left")
 
 
