@@ -29,6 +29,21 @@ def test_the_linear_case_has_the_variance_that_is_written_down(case, num_steps, 
     assert found.squared_mean < 16 * exact / DRAWS  # E ∂X_T/∂θ = 0
 
 
+@pytest.mark.parametrize("case", noise.CASES)
+def test_the_closed_form_is_exact(case, x64):
+    """(∂X_3/∂θ)² is quadratic in each of three normals: three nodes of Gauss and Hermite an axis integrate it."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(3)
+    eps = np.stack(np.meshgrid(nodes, nodes, nodes), axis=-1).reshape(-1, 3)
+    weight = (
+        np.prod(np.stack(np.meshgrid(weights, weights, weights), axis=-1).reshape(-1, 3), axis=1) / weights.sum() ** 3
+    )
+    sees, x0 = jnp.asarray(noise.CASES[case]), jnp.asarray(1.5)
+    state = lambda theta, eps: noise.end_state(noise.LinearSDE(jnp.asarray(1.0), theta), x0, eps, sees)
+    slopes = jax.vmap(jax.grad(state), (None, 0))(jnp.asarray(0.8), jnp.asarray(eps))
+    exact = noise.linear_variance(noise.CASES[case], 3, a=1.0, theta=0.8, x0=1.5)
+    np.testing.assert_allclose(weight @ slopes**2, exact, rtol=1e-12)
+
+
 @eqx.filter_jit
 def by_hand(sde, x0, sees, eps):
     """∂L/∂θ by the chain rule of equations 27 and 29."""

@@ -135,10 +135,13 @@ def _frame(file: _File, block: list[_Line], layout: list[tuple[str, int]]) -> li
     """The numbers of a frame, which should have the bones of the first."""
     values = []
     for line, (bone, count) in zip(block, layout, strict=False):
-        wanted = f"{bone!r} and {count} number{'s' * (count != 1)}, as in the first frame"
-        if line.words[0] != bone or len(line.words) != count + 1:
-            raise file.fault(line, wanted)
-        values += file.numbers(line, line.words[1:], wanted)
+        try:
+            values += map(float, line.words[1:])
+            fits = line.words[0] == bone and len(line.words) == count + 1
+        except ValueError:
+            fits = False
+        if not fits:
+            raise file.fault(line, f"{bone!r} and {count} number{'s' * (count != 1)}, as in the first frame")
     if len(block) != len(layout):
         where = block[-1].number if block else file.lines[-1].number
         raise DataError(

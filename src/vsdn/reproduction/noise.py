@@ -34,13 +34,14 @@ DT = 0.1
 STEPS = (10, 20, 50, 100, 200, 400)
 SETTINGS = ((0.0, 1.0), (1.0, 1.0), (1.0, 4.0), (1.0, 8.0))  # pull to zero; what log R is multiplied by
 NUM_INITS = 8
-NUM_DRAWS = 2048
-CHUNK = 1024  # paths at once: what their gradients take stays in the cache
+NUM_DRAWS = 1024
+CHUNK = 512  # paths at once: what their gradients take stays in the cache
 WIDTH = 25  # as the paper's
 TARGET = 1.0
 LINEAR = ((1.0, 0.5), (1.0, 1.5))  # a and θ of the linear case, where θ² < 2a and where it is not
 LINEAR_DRAWS = 2**17
 CASES = {"R(t)": 0.0, "R(x, t)": 1.0}  # what x is multiplied by on its way into R
+HIGHEST = 1e9  # of the picture: single starts go far beyond
 COLOURS = {"R(t)": "#1f6fb4", "R(x, t)": "#d1495b"}
 
 Loss = Callable[[Float[Array, ""]], Float[Array, ""]]
@@ -290,18 +291,18 @@ def draw_noise(rows: list[Row], path: Path) -> None:
     columns = len(SETTINGS) + 1
     picture = Figure(figsize=(3.0 * columns, 6.0), layout="constrained")
     FigureCanvasAgg(picture)
-    places = picture.subplots(2, columns, sharex=True)
+    places = picture.subplots(2, columns, sharex=True, subplot_kw={"xscale": "log", "yscale": "log"})
     for row, gradient in zip(places, ("drift", "diffusion"), strict=True):
         for place, (pull, gain) in zip(row, SETTINGS, strict=False):
             which = {"model": "N - x" if pull else "N", "scale": gain, "gradient": gradient}
             _draw_networks(place, pick(rows, **which))
             drift = "N(x, t) − x" if pull else "N(x, t)"
             place.set_title(f"H = {drift}, log R × {gain:g}", fontsize=9, loc="left")
-        row[0].set_ylabel(f"variance of ∂L/∂{'φ' if gradient == 'drift' else 'θ'} ({gradient})", fontsize=9)
+        letter = {"drift": "φ", "diffusion": "θ"}[gradient]
+        row[0].set_ylabel(f"variance of ∂L/∂{letter} ({gradient}),\nby that of R(t) at {STEPS[0]} steps", fontsize=9)
     for place, (a, theta) in zip(places[:, -1], LINEAR, strict=True):
         _draw_linear(place, pick(rows, model="-ax", scale=theta), a, theta)
     for place in places.ravel():
-        place.set(xscale="log", yscale="log")
         place.set_xticks(STEPS, [str(n) for n in STEPS], minor=False)
         place.set_xticks([], minor=True)
         place.tick_params(which="both", labelsize=8, labelbottom=True)
@@ -315,13 +316,16 @@ def draw_noise(rows: list[Row], path: Path) -> None:
 
 
 def _draw_networks(place: Axes, rows: list[Row]) -> None:
+    first = {row.init: row.variance for row in pick(rows, diffusion="R(t)", steps=STEPS[0])}
     for case, colour in COLOURS.items():
-        runs = [[row.variance for row in pick(rows, diffusion=case, steps=n)] for n in STEPS]
+        runs = [[row.variance / first[row.init] for row in pick(rows, diffusion=case, steps=n)] for n in STEPS]
         for run in zip(*runs, strict=True):
-            place.plot(STEPS, run, color=colour, lw=0.6, alpha=0.4)
+            place.plot(STEPS, run, color=colour, lw=0.6, alpha=0.5)
         place.plot(
             STEPS, [median(run) for run in runs], ".-", color=colour, lw=2, label=f"{case}: median, and each start"
         )
+    low, high = place.get_ylim()
+    place.set_ylim(low, min(high, HIGHEST))
 
 
 def _draw_linear(place: Axes, rows: list[Row], a: float, theta: float) -> None:
@@ -340,7 +344,9 @@ def _draw_linear(place: Axes, rows: list[Row], a: float, theta: float) -> None:
             ms=5,
             label="measured",
         )
-    place.set_ylim(bottom=max(1e-4, place.get_ylim()[0]))
+    low, high = place.get_ylim()
+    place.set_ylim(max(low, 1e-4), max(high, 3.0))
+    place.set_ylabel("variance", fontsize=9)
     place.set_title(f"H = −x, θ = {theta:g}: ∂X_T/∂θ", fontsize=9, loc="left")
 
 
