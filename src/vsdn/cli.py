@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 import vsdn
-from vsdn import demonstration, exported, streaming
+from vsdn import demonstration, exported, skeleton_command, streaming
 from vsdn.data import Table
 from vsdn.datasets import DATASETS, double_ou
 from vsdn.datasets.base import Dataset, Parts, check_fold, concatenate, data_folder
@@ -709,6 +709,9 @@ def _part(parts: Parts, name: str) -> Table:
         had = [known for known, table in tables.items() if table is not None]
         raise SettingsError(f"--part is one of {', '.join(had)}, but got {name!r}")
     return tables[name]
+
+
+app.command()(skeleton_command.skeleton)
 
 
 def run() -> None:

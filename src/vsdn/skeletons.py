@@ -1,0 +1,327 @@
+"""Skeletons: where the joints are, from the angles of a motion, drawn as a strip of frames or as an animation."""
+
+import json
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.animation import PillowWriter
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from rich.console import Console
+from rich.progress import track
+
+from vsdn.datasets.asf import CMU_DOFS, Skeleton
+from vsdn.errors import DataError
+from vsdn.files import replacing, write_bytes
+
+STRIPS = (".png", ".svg", ".pdf")
+ANIMATIONS = (".gif", ".html")
+METRE = 0.45 / 0.0254  # in the unit of CMU's files
+COLUMNS = tuple(f"{bone}_{dof}" for bone, dofs in CMU_DOFS.items() for dof in dofs)
+SIDES = {"left": "#1f6fb4", "right": "#d1495b", "middle": "#3a3a3a"}
+GHOST = "#c4c4c4"  # the truth, behind what a model says
+UP = np.array([0.0, 1.0, 0.0])
+AHEAD = math.radians(30)  # how far the camera stands before the walker's side
+NARROWEST, WIDEST, HIGHEST = 0.6, 1.5, 2.4  # metres to either side of the middle, and above the floor
+MARK = 0.5  # metres between two marks on the floor
+STRIP_FRAMES = 8
+MOST_FRAMES, MOST_FPS = 300, 25  # of an animation
+STRIP_SCALE, ANIMATION_SCALE = 0.85, 1.2  # inches a metre
+
+
+class View(NamedTuple):
+    """A camera at the height of the walker, who walks from left to right."""
+
+    across: np.ndarray  # the direction to the right of the picture
+    near: np.ndarray  # the direction to the camera
+
+
+class Shot(NamedTuple):
+    """Motions as they are seen: flat, relative to where the first motion's root is, floor at zero."""
+
+    points: dict[str, np.ndarray]  # (frame, joint, 2) of each motion
+    depths: dict[str, np.ndarray]  # (frame, joint)
+    middle: np.ndarray  # (frame,): how far along the floor the camera is
+    half: float  # metres to either side of it
+    high: float  # and above the floor
+
+
+def turns(angles: np.ndarray, order: Sequence[str]) -> np.ndarray:
+    """Rotation matrices (time, 3, 3) of angles (time, angle) in degrees about the axes named; the first turns first."""
+    matrix = np.broadcast_to(np.eye(3), (len(angles), 3, 3))
+    for degrees, axis in zip(np.moveaxis(angles, -1, 0), order, strict=True):
+        matrix = _turn(np.deg2rad(degrees), "xyz".index(axis[-1].lower())) @ matrix
+    return matrix
+
+
+def _turn(angle: np.ndarray, axis: int) -> np.ndarray:
+    """Rotation matrices about x, y or z."""
+    after, last = (axis + 1) % 3, (axis + 2) % 3
+    matrix = np.zeros((len(angle), 3, 3))
+    matrix[:, axis, axis] = 1
+    matrix[:, after, after] = matrix[:, last, last] = np.cos(angle)
+    matrix[:, last, after] = np.sin(angle)
+    matrix[:, after, last] = -np.sin(angle)
+    return matrix
+
+
+def joints(skeleton: Skeleton, frames: np.ndarray, columns: Sequence[str] = COLUMNS) -> np.ndarray:
+    """Positions (time, joint, 3) in metres: the root, then the far end of every bone in the skeleton's order.
+
+    The columns of the frames are CMU's 62, or those that are named; what has no column stays at rest.
+    """
+    given = _entries(skeleton, np.asarray(frames, float), columns)
+    spins = [dof for dof in skeleton.root_order if dof.startswith("R")]
+    places, frame = {"root": given("root", ("TX", "TY", "TZ"))}, {"root": turns(given("root", spins), spins)}
+    for bone in _parents_first(skeleton):
+        name, parent = skeleton.names[bone], skeleton.parents[bone]
+        own = turns(skeleton.axes[bone][None], skeleton.axis_orders[bone])  # C
+        angles = [dof for dof in skeleton.dofs[bone] if dof.startswith("r")]
+        frame[name] = frame[parent] @ own @ turns(given(name, angles), angles) @ own.swapaxes(1, 2)  # L_parent C M C⁻¹
+        places[name] = places[parent] + frame[name] @ (skeleton.lengths[bone] * skeleton.directions[bone])
+    return np.stack([places[name] for name in ("root", *skeleton.names)], axis=1) / METRE
+
+
+def _entries(skeleton: Skeleton, frames: np.ndarray, columns: Sequence[str]) -> Callable[..., np.ndarray]:
+    """A function from a bone and degrees of freedom to their numbers (time, dof)."""
+    if frames.ndim != 2 or frames.shape[1] != len(columns):
+        raise DataError(f"a motion should be (time, {len(columns)}), but it is {frames.shape}")
+    known = {f"{bone}_{dof}" for bone, dofs in skeleton.dofs_of().items() for dof in dofs}
+    if strange := [column for column in columns if column not in known]:
+        raise DataError(f"the skeleton has no {strange[0]}, which the motion gives")
+    entries, rest = dict(zip(columns, frames.T, strict=True)), np.zeros(len(frames))
+    return lambda bone, dofs: np.array([entries.get(f"{bone}_{dof}", rest) for dof in dofs]).reshape(-1, len(rest)).T
+
+
+def _parents_first(skeleton: Skeleton) -> list[int]:
+    """The numbers of the bones, each after the one that it hangs from."""
+    parents = dict(zip(skeleton.names, skeleton.parents, strict=True))
+
+    def depth(name: str) -> int:
+        return 0 if name == "root" else 1 + depth(parents[name])
+
+    return sorted(range(len(skeleton.names)), key=lambda bone: depth(skeleton.names[bone]))
+
+
+def links(skeleton: Skeleton) -> np.ndarray:
+    """The two joints of every bone, (bone, 2)."""
+    number = {name: index for index, name in enumerate(("root", *skeleton.names))}
+    pairs = zip(skeleton.parents, skeleton.names, strict=True)
+    return np.array([(number[parent], number[name]) for parent, name in pairs])
+
+
+def sides(skeleton: Skeleton) -> list[str]:
+    """The side of every bone: lfoot, which has the twin rfoot, is left; lowerback, which has none, is in the middle."""
+    twins = {"l": "r", "r": "l"}
+    twin = lambda name: twins.get(name[0], "") + name[1:]
+    paired = [name[0] in twins and twin(name) in skeleton.names for name in skeleton.names]
+    words = {"l": "left", "r": "right"}
+    return [words[name[0]] if has else "middle" for name, has in zip(skeleton.names, paired, strict=True)]
+
+
+def view_of(skeleton: Skeleton, positions: np.ndarray) -> View:
+    """A camera at the side of a walker and a little before; of someone who stays, it goes by where the hips point."""
+    way = (positions[-1, 0] - positions[0, 0]) * (1 - UP)
+    if np.linalg.norm(way) < 0.5:
+        bones, side = positions[:, 1:].mean(axis=0), np.array(sides(skeleton))
+        way = np.cross(bones[side == "left"].sum(axis=0) - bones[side == "right"].sum(axis=0), UP)
+    size = np.linalg.norm(way)
+    way = way / size if size > 0 else np.array([0.0, 0.0, 1.0])
+    near = math.cos(AHEAD) * np.cross(way, UP) + math.sin(AHEAD) * way
+    return View(np.cross(UP, near), near)
+
+
+def shoot(
+    skeleton: Skeleton, motions: dict[str, np.ndarray], frames: Sequence[int], columns: Sequence[str] = COLUMNS
+) -> Shot:
+    """The chosen frames of motions, the truth first, as a camera sees them that goes beside the truth."""
+    if not motions or not len(frames):
+        raise DataError("there is nothing to draw: no motion or no frame was given")
+    for name, motion in motions.items():
+        for frame in frames:
+            if not 0 <= frame < len(motion):
+                raise DataError(f"{name} has frames 0 to {len(motion) - 1}, but frame {frame} was asked for")
+    places = {name: joints(skeleton, motion, columns) for name, motion in motions.items()}
+    truth = next(iter(places.values()))
+    if not np.isfinite(truth).all():
+        raise DataError(f"{next(iter(motions))} should be of finite numbers, but it is not")
+    view, floor, chosen = view_of(skeleton, truth), truth[..., 1].min(), list(frames)
+    middle = truth[chosen, 0] @ view.across
+    flat = lambda p: np.stack([p[chosen] @ view.across - middle[:, None], p[chosen, :, 1] - floor], axis=-1)
+    points = {name: flat(each) for name, each in places.items()}
+    reach = np.concatenate([np.abs(each).max(axis=(0, 1))[None] for each in points.values()]).max(axis=0) + 0.08
+    half, high = np.clip(np.nan_to_num(reach, nan=WIDEST), NARROWEST, (WIDEST, HIGHEST)).tolist()
+    return Shot(points, {name: each[chosen] @ view.near for name, each in places.items()}, middle, half, high)
+
+
+class Body:
+    """The lines of one skeleton in one panel, the truth in grey behind it; they move from frame to frame."""
+
+    def __init__(self, place: Axes, skeleton: Skeleton, shot: Shot, name: str, scale: float):
+        self.pairs, self.shot, self.name = links(skeleton), shot, name
+        self.colours = np.array([SIDES[side] for side in sides(skeleton)])
+        self.marks = LineCollection([], colors="0.6", linewidths=0.8)
+        self.ghost = LineCollection([], colors=GHOST, linewidths=2 * scale, capstyle="round")
+        self.lines = LineCollection([], linewidths=2 * scale, capstyle="round")
+        for each in (self.marks, self.ghost, self.lines):
+            place.add_collection(each)
+        place.axhline(0, color="0.6", lw=0.8, zorder=0)
+        place.set(xlim=(-shot.half, shot.half), ylim=(-0.1, shot.high), xticks=[], yticks=[], aspect="equal")
+        place.spines[:].set_visible(False)
+
+    def show(self, index: int) -> None:
+        """Nothing; the lines are where they are at this frame, those nearer to the camera on top."""
+        truth = next(iter(self.shot.points))
+        order = np.argsort(self.shot.depths[self.name][index][self.pairs].mean(axis=1))
+        self.lines.set_segments(list(self.shot.points[self.name][index][self.pairs[order]]))
+        self.lines.set_color(self.colours[order].tolist())
+        self.ghost.set_segments(list(self.shot.points[truth][index][self.pairs]) if self.name != truth else [])
+        self.marks.set_segments(_floor_marks(float(self.shot.middle[index]), self.shot.half))
+
+
+def _floor_marks(middle: float, half: float) -> list[np.ndarray]:
+    """Short lines below the floor, every half metre, that stay where they are while the camera goes."""
+    first, last = math.ceil((middle - half) / MARK), math.floor((middle + half) / MARK)
+    return [np.array([[k * MARK - middle, 0.0], [k * MARK - middle, -0.06]]) for k in range(first, last + 1)]
+
+
+def draw_strip(
+    path: Path,
+    skeleton: Skeleton,
+    motions: dict[str, np.ndarray],
+    *,
+    frames: Sequence[int] | None = None,
+    columns: Sequence[str] = COLUMNS,
+    fps: float | None = None,
+) -> None:
+    """Nothing; a picture with a row a motion, the truth first, and a column a frame."""
+    _check_suffix(path, STRIPS)
+    chosen = _even(motions, STRIP_FRAMES) if frames is None else frames
+    shot = shoot(skeleton, motions, chosen, columns)
+    picture, places = _figure(shot, len(motions), len(chosen), STRIP_SCALE)
+    for row, name in zip(places, motions, strict=True):
+        for index, place in enumerate(row):
+            Body(place, skeleton, shot, name, STRIP_SCALE).show(index)
+        row[0].set_ylabel(name, fontsize=10)
+    for place, frame in zip(places[0], chosen, strict=True):
+        place.set_title(f"frame {frame}" if fps is None else f"{frame / fps:.2f} s", fontsize=9)
+    try:
+        with replacing(path) as file:
+            picture.savefig(file, format=path.suffix[1:].lower(), dpi=130)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def draw_animation(
+    path: Path,
+    skeleton: Skeleton,
+    motions: dict[str, np.ndarray],
+    *,
+    frames: Sequence[int] | None = None,
+    columns: Sequence[str] = COLUMNS,
+    fps: float = 120.0,
+    progress: bool = True,
+) -> None:
+    """Nothing; the motions side by side, the truth first, as a .gif file or a page that plays at the true speed."""
+    _check_suffix(path, ANIMATIONS)
+    stride = max(math.ceil(fps / MOST_FPS), 1)
+    whole = range(0, min(map(len, motions.values()), default=0), stride)[:MOST_FRAMES]
+    chosen = list(whole if frames is None else frames)
+    shot = shoot(skeleton, motions, chosen, columns)
+    pace = max(abs(chosen[-1] - chosen[0]) / max(len(chosen) - 1, 1), 1) / fps  # seconds a frame
+    if path.suffix.lower() == ".html":
+        write_bytes(path, page(skeleton, shot, chosen, fps, pace).encode())
+    else:
+        write_bytes(path, gif(skeleton, shot, chosen, fps, pace, show=progress))
+
+
+class FewColours(PillowWriter):
+    """A writer of smaller GIF files: four colours and their shades need no 256, and no frame is kept in full."""
+
+    _frames: list[Any]  # the base's own, which it does not declare
+
+    def grab_frame(self, **kwargs: Any) -> None:
+        super().grab_frame(**kwargs)
+        self._frames[-1] = self._frames[-1].quantize(32)
+
+
+def gif(skeleton: Skeleton, shot: Shot, frames: Sequence[int], fps: float, pace: float, *, show: bool) -> bytes:
+    """An animation as the bytes of a GIF file."""
+    picture, places = _figure(shot, 1, len(shot.points), ANIMATION_SCALE)
+    bodies = [Body(place, skeleton, shot, name, 1.2) for place, name in zip(places[0], shot.points, strict=True)]
+    for place, name in zip(places[0], shot.points, strict=True):
+        place.set_title(name, fontsize=10)
+    clock = picture.suptitle("0.00 s", fontsize=9)
+    picture.draw_without_rendering()
+    picture.set_layout_engine("none")  # laid out once: nothing jumps from frame to frame
+    hundredths = max(round(100 * pace), 2)  # GIF has no finer clock, and players take 1 for 10
+    rate = 1000 / (10 * hundredths + 0.5)  # half a millisecond more: the writer rounds down
+    writer = FewColours(fps=rate)  # pyright: ignore[reportArgumentType]: it need not be whole
+    steps = track(range(len(frames)), "drawing", console=Console(stderr=True), transient=True, disable=not show)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "animation.gif"
+        with writer.saving(picture, str(file), dpi=80):
+            for index in steps:
+                clock.set_text(f"{frames[index] / fps:.2f} s")
+                for body in bodies:
+                    body.show(index)
+                writer.grab_frame()
+        return file.read_bytes()
+
+
+def page(skeleton: Skeleton, shot: Shot, frames: Sequence[int], fps: float, pace: float) -> str:
+    """An animation as a page of HTML that needs nothing else: it plays, stops and can be moved by hand."""
+    data: dict[str, Any] = {
+        "pairs": links(skeleton).tolist(),
+        "colours": [SIDES[side] for side in sides(skeleton)],
+        "ghost": GHOST,
+        "half": shot.half,
+        "high": shot.high,
+        "mark": MARK,
+        "pace": pace,
+        "times": [round(frame / fps, 4) for frame in frames],
+        "middle": _rounded(shot.middle),
+        "motions": [
+            {"name": name, "points": _rounded(points), "depths": _rounded(shot.depths[name])}
+            for name, points in shot.points.items()
+        ],
+    }
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    return files("vsdn").joinpath("skeleton.html").read_text("utf-8").replace("null /* DATA */", text)
+
+
+def _rounded(values: np.ndarray) -> list[Any]:
+    """Millimetres are enough for a screen; what has no place is at the root."""
+    return np.round(np.nan_to_num(values), 3).tolist()
+
+
+def _even(motions: dict[str, np.ndarray], count: int) -> list[int]:
+    """So many frames evenly from the first to the last that all motions have."""
+    length = min(map(len, motions.values()), default=0)
+    return np.unique(np.linspace(0, length - 1, min(count, length)).round().astype(int)).tolist()
+
+
+def _figure(shot: Shot, rows: int, columns: int, scale: float) -> tuple[Figure, np.ndarray]:
+    """A figure of equal panels, all of one scale, with a legend."""
+    wide, high = 2 * shot.half * scale, (shot.high + 0.1) * scale
+    picture = Figure(figsize=(wide * columns + 0.5, (high + 0.15) * rows + 0.7), layout="constrained")
+    FigureCanvasAgg(picture)
+    names = {"left": SIDES["left"], "right": SIDES["right"]}
+    if len(shot.points) > 1:
+        names[f"{next(iter(shot.points))}, behind"] = GHOST
+    handles = [Line2D([], [], color=colour, lw=2) for colour in names.values()]
+    picture.legend(handles, list(names), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return picture, picture.subplots(rows, columns, squeeze=False)
+
+
+def _check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
+    if path.suffix.lower() not in suffixes:
+        raise DataError(f"a picture of this kind is a {', '.join(suffixes)} file, but {path} was asked for")
