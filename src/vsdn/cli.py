@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 import vsdn
 from vsdn import demonstration, exported, streaming
 from vsdn.data import Table
-from vsdn.datasets import DATASETS
+from vsdn.datasets import DATASETS, double_ou
 from vsdn.errors import DataError, FewParticlesWarning, SettingsError, VsdnError
 from vsdn.exported import Exported
 from vsdn.files import check_writable, write_bytes
@@ -26,6 +26,7 @@ from vsdn.frames import Columns, check_suffix, csv_bytes, table_frame, write_fra
 from vsdn.models import MODELS
 from vsdn.plots import SUFFIXES
 from vsdn.questions import DRAWS, QUANTILES
+from vsdn.reproduction.command import reproduce
 from vsdn.settings import LAST_SEED, MOST_PATHS, parse_assignments, preset_names, read_config
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 datasets_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The built-in data sets.")
 app.add_typer(datasets_app, name="datasets")
+app.command()(reproduce)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by vsdn fit.")]
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet table: id, time, a column a variable.")]
@@ -568,6 +570,9 @@ def evaluate(
     after: Annotated[str | None, typer.Option(help="Prediction: show everything up to this time, ...")] = None,
     next: Annotated[int | None, typer.Option(min=1, help="... and score so many rows after it. [default: all]")] = None,
     share: Annotated[float, typer.Option(min=0, max=1, help="Interpolation: the part of the rows to hide.")] = 0.5,
+    hidden: Annotated[
+        Path | None, typer.Option(help="Interpolation: score the rows of this table; all of DATA is shown.")
+    ] = None,
     draws: Draws = DRAWS,
     method: Annotated[
         str | None, typer.Option(help="prior, particles, posterior, or smooth: from later rows too. [default: prior]")
@@ -583,8 +588,9 @@ def evaluate(
     Example: vsdn evaluate run patients.csv --task prediction --after 4 --next 1
     """
     fitted, table, _ = _open(run, data, None, None, None, None, id, time, quiet)
-    scores = fitted.evaluate(table, task, after=after, next=next, share=share, draws=draws, method=method, seed=seed)
-    _show(scores, as_json)
+    rows = None if hidden is None else fitted.read(hidden, Columns(id, time))
+    asked = {"after": after, "next": next, "share": share, "hidden": rows}
+    _show(fitted.evaluate(table, task, **asked, draws=draws, method=method, seed=seed), as_json)
 
 
 @app.command()
@@ -622,7 +628,7 @@ def list_datasets(as_json: Json = False) -> None:
 
     Example: vsdn datasets list
     """
-    _show({name: (module.__doc__ or "").strip().splitlines()[0] for name, module in DATASETS.items()}, as_json)
+    _show({name: dataset.about for name, dataset in DATASETS.items()}, as_json)
 
 
 @datasets_app.command("make")
@@ -640,7 +646,7 @@ def make_dataset(
     """
     if name not in DATASETS:
         raise SettingsError(f"there is no data set {name!r}; the data sets are {', '.join(DATASETS)}")
-    module = DATASETS[name]
+    module = double_ou
     if legacy and part == "all" and out.suffix == ".csv":
         write_bytes(out, module.published_csv(series, seed=seed))
         return

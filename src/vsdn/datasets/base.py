@@ -1,0 +1,113 @@
+"""What every data set is: where its files are, how it is cited, and three parts that share no series."""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from vsdn.data import Table
+from vsdn.errors import DataError, SettingsError
+
+FOLDER_VARIABLE = "VSDN_DATA"
+
+
+class Parts(NamedTuple):
+    """Train, valid and test series; where frames were removed, those of the test series, under the same ids."""
+
+    train: Table
+    valid: Table
+    test: Table
+    removed: Table | None = None
+
+
+class Source(NamedTuple):
+    """A file or folder that holds a data set, by its name in the data folder."""
+
+    name: str
+    sha256: str | None  # of the unpacked content; None where it varies
+    where: str  # to get it from: goes after "get it from"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set by name. Any one of its sources is enough, the first that is there is read; none: it is generated."""
+
+    name: str
+    about: str
+    citation: str
+    sources: tuple[Source, ...]
+    num_folds: int
+    load: Callable[[Path, int], Parts]  # from the data folder and the fold's number
+
+    def found(self, folder: Path) -> Source | None:
+        """The source that would be read from this data folder."""
+        return next((source for source in self.sources if (folder / source.name).exists()), None)
+
+
+def data_folder(given: Path | None = None) -> Path:
+    """The folder that is given, else that of the environment variable VSDN_DATA, else `data`."""
+    return given or Path(os.environ.get(FOLDER_VARIABLE) or "data")
+
+
+def find_source(sources: Sequence[Source], folder: Path) -> tuple[Source, Path]:
+    """The first source that is there, and its path; else an error that says where to get one."""
+    for source in sources:
+        if (folder / source.name).exists():
+            return source, folder / source.name
+    wanted = ", or ".join(f"{source.name} (get it from {source.where})" for source in sources)
+    raise DataError(
+        f"{folder} should hold {wanted}, but it is missing: put it there, "
+        f"or name another folder with --data or {FOLDER_VARIABLE}"
+    )
+
+
+def check_fold(fold: int, num_folds: int) -> None:
+    """Nothing, or an error: there is no such fold."""
+    if not 0 <= fold < num_folds:
+        raise SettingsError(f"the fold should be one of 0 to {num_folds - 1}, but got {fold}")
+
+
+def read_source(path: Path) -> bytes:
+    """What a file holds."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def checksum_notes(source: Source, content: bytes) -> tuple[str, ...]:
+    """A remark if this is not the content that the figures of the documentation were made with."""
+    if source.sha256 in (None, hashlib.sha256(content).hexdigest()):
+        return ()
+    return (f"{source.name} has another checksum than expected: scores may differ from published ones",)
+
+
+def tabulate(
+    series: np.ndarray, times: np.ndarray, values: np.ndarray, mask: np.ndarray, variables: tuple[str, ...]
+) -> Table:
+    """Rows in any order as a table, sorted by series and time."""
+    order = np.lexsort((times, series))
+    ids, counts = np.unique(series, return_counts=True)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return Table(ids, starts, times[order], values[order], mask[order], variables)
+
+
+def concatenate(tables: Sequence[Table]) -> Table:
+    """The series of all tables, in order, under the remarks of the first."""
+    first = tables[0]
+    join = lambda field: np.concatenate([getattr(table, field) for table in tables])
+    lengths = np.concatenate([np.diff(table.starts) for table in tables])
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    columns = {field: join(field) for field in ("ids", "times", "values", "mask")}
+    return dataclasses.replace(first, starts=starts, **columns)
+
+
+def with_notes(parts: Parts, notes: tuple[str, ...]) -> Parts:
+    """The same parts, each with these remarks."""
+    noted = (None if table is None else dataclasses.replace(table, notes=notes) for table in parts)
+    return Parts(*noted)  # pyright: ignore[reportArgumentType]
