@@ -34,7 +34,6 @@ app = typer.Typer(
 )
 datasets_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The built-in data sets.")
 app.add_typer(datasets_app, name="datasets")
-app.command()(reproduce)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by vsdn fit.")]
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet table: id, time, a column a variable.")]
@@ -620,6 +619,9 @@ def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
         "validation nll": None if last is None else last.best_nll,
         "skipped steps": 0 if last is None else last.skipped,
     }
+
+
+app.command()(reproduce)
 
 
 @datasets_app.command("list")

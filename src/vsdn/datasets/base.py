@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class Source(NamedTuple):
 
     name: str
     sha256: str | None  # of the unpacked content; None where it varies
-    where: str  # to get it from: goes after "get it from"
+    where: str  # to get it: goes in brackets after the name
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,10 @@ def find_source(sources: Sequence[Source], folder: Path) -> tuple[Source, Path]:
     for source in sources:
         if (folder / source.name).exists():
             return source, folder / source.name
-    wanted = ", or ".join(f"{source.name} (get it from {source.where})" for source in sources)
+    wanted = ", or ".join(f"{source.name} ({source.where})" for source in sources)
     raise DataError(
-        f"{folder} should hold {wanted}, but it is missing: put it there, "
-        f"or name another folder with --data or {FOLDER_VARIABLE}"
+        f"the data folder {folder} should hold {wanted}, but does not: get it and put it there, "
+        f"or name another folder by --data or {FOLDER_VARIABLE}"
     )
 
 
@@ -85,6 +86,21 @@ def checksum_notes(source: Source, content: bytes) -> tuple[str, ...]:
     if source.sha256 in (None, hashlib.sha256(content).hexdigest()):
         return ()
     return (f"{source.name} has another checksum than expected: scores may differ from published ones",)
+
+
+def read_arrays(path: Path, content: bytes, names: Sequence[str]) -> list[np.ndarray]:
+    """The arrays of these names in an .npz file; one with pickled objects is refused."""
+    try:
+        file = np.load(io.BytesIO(content), allow_pickle=False)
+        return [file[name] for name in names]
+    except Exception as error:  # a damaged archive fails in numpy, zipfile or zlib, each in its own way
+        wanted = ", ".join(names)
+        raise DataError(f"{path} should be an .npz file with the arrays {wanted}: {shorten_error(error)}") from error
+
+
+def shorten_error(error: Exception) -> str:
+    """The first line of what went wrong."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
 
 
 def tabulate(

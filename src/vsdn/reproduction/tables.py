@@ -173,7 +173,8 @@ def _protocol(book: Book) -> str:
 def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A Markdown table; all but the texts on the left stand to the right."""
     sides = ["---" if head in ("model", "settings") else "--:" for head in heads]
-    return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (heads, sides, *lines))
+    line = lambda cells: "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+    return "\n".join(line(cells) for cells in (heads, sides, *lines))
 
 
 RUN_COLUMNS = ("preset", "row", "seed", "fold", "task", *HEADINGS, "num_values", "num_rows")
