@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 import vsdn
 from vsdn import demonstration, exported, streaming
 from vsdn.data import Table
-from vsdn.datasets import DATASETS, double_ou
+from vsdn.datasets import DATASETS
 from vsdn.errors import DataError, FewParticlesWarning, SettingsError, VsdnError
 from vsdn.exported import Exported
 from vsdn.files import check_writable, write_bytes
@@ -630,7 +630,7 @@ def list_datasets(as_json: Json = False) -> None:
 
     Example: vsdn datasets list
     """
-    _show({name: dataset.about for name, dataset in DATASETS.items()}, as_json)
+    _show({name: (module.__doc__ or "").strip().splitlines()[0] for name, module in DATASETS.items()}, as_json)
 
 
 @datasets_app.command("make")
@@ -648,7 +648,7 @@ def make_dataset(
     """
     if name not in DATASETS:
         raise SettingsError(f"there is no data set {name!r}; the data sets are {', '.join(DATASETS)}")
-    module = double_ou
+    module = DATASETS[name]
     if legacy and part == "all" and out.suffix == ".csv":
         write_bytes(out, module.published_csv(series, seed=seed))
         return
