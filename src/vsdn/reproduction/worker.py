@@ -104,7 +104,7 @@ def train(job: Job, wanted: Settings, parts: Parts, out: Path) -> Trained:
     folder, cost = out / job.name, out / f"{job.name}.cost.json"
     for left in out.glob(f".{job.name}.*.part"):  # by a kill
         shutil.rmtree(left, ignore_errors=True)
-    why = _why_anew(folder, choose(wanted, parts.train), fingerprint(parts.train, parts.valid))
+    why = _why_anew(folder, wanted, parts)
     values = {key: value for section in wanted.model_dump().values() for key, value in section.items()}
     given = {key: value for key, value in values.items() if value is not None}
     begun = why is None and folder.exists()
@@ -116,7 +116,7 @@ def train(job: Job, wanted: Settings, parts: Parts, out: Path) -> Trained:
     return Trained(fitted, clock.cost(), () if why is None else (f"{why}: trained anew",))
 
 
-def _why_anew(folder: Path, settings: Settings, told: str) -> str | None:
+def _why_anew(folder: Path, wanted: Settings, parts: Parts) -> str | None:
     """Why the run in a folder is not the one that is wanted; None if it is, or if there is none."""
     if not (folder / "config.json").exists():
         return None
@@ -124,9 +124,10 @@ def _why_anew(folder: Path, settings: Settings, told: str) -> str | None:
         config = checkpoint.read_config(folder)
     except VsdnError as error:
         return str(error)
-    if config.settings != settings:
+    if choose(config.settings, parts.train) != choose(wanted, parts.train):
         return "the run that was there has other settings"
-    return None if config.source.fingerprint == told else "the run that was there was fitted to other data"
+    same = config.source.fingerprint == fingerprint(parts.train, parts.valid)
+    return None if same else "the run that was there was fitted to other data"
 
 
 def _cost_before(job: Job, out: Path) -> dict[str, float]:
