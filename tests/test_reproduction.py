@@ -89,8 +89,9 @@ class Silent:
 
 
 @pytest.fixture
-def fake(tmp_path):
+def fake(tmp_path, monkeypatch):
     """A function that runs jobs with a trainer that only pretends to, and gives what came of them."""
+    monkeypatch.setattr(running, "POLL", 0.02)
     script = tmp_path / "fake.py"
     script.write_text(FAKE)
 
@@ -224,10 +225,12 @@ def test_a_run_that_is_killed_is_a_failure_and_not_forgotten(fake, tmp_path):
 
 @pytest.fixture
 def small(monkeypatch, lenient):
-    """A function from seeds to jobs on a data set of a few series, in the place of Double-OU."""
+    """A function from a plan to its jobs by name, on few series in the place of Double-OU; nothing is scored."""
     parts = double_ou.split(double_ou.make(60, seed=3))
     few = Dataset("double-ou", "", "", (), 1, lambda folder, fold: Parts(*parts))
     monkeypatch.setitem(DATASETS, "double-ou", few)
+    some = lambda fitted: dict.fromkeys(tables.HEADINGS, fitted.epochs[-1].valid_nll)
+    monkeypatch.setattr(worker, "_score", lambda fitted, parts, job, task: some(fitted))
     return lambda text=TINY: {job.name: job for job in make_jobs(parse_plan(text))}
 
 
