@@ -18,6 +18,10 @@ from vsdn.reproduction.provenance import num_cores
 
 WORKER = (sys.executable, "-m", "vsdn.reproduction.worker")
 POLL = 0.2  # seconds between two looks at the processes
+QUICK = {  # most of the time of a quick look is compilation: do less of it, and share all of it
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+}
 GRACE = 30.0  # seconds that a process asked to stop has for its last checkpoint
 
 
@@ -89,6 +93,8 @@ def _start(job: Job, order: dict[str, str], out: Path, at_once: int, command: Se
     """A process at work on a job. Its input stays open: it ends when we do, however we end."""
     threads = str(max(1, num_cores() // at_once))
     environment = {**os.environ, "NPROC": threads, "PJRT_NPROC": threads}  # of XLA's pool, and so of our kernel
+    if job.series is not None:
+        environment |= QUICK | {"JAX_COMPILATION_CACHE_DIR": f"{order['out']}/compiled"}
     with log_path(out, job).open("w") as log:
         process = subprocess.Popen(
             command,
