@@ -321,7 +321,7 @@ Two rows.
 | Last | tuned | 2 | 2 | 1.0 | 1.5 | 4 |
 | Mean | tuned | 2 | 2 | 1.0 | 1.5 | 4 |
 
-Mean ± standard deviation over seeds 1, 2. NLL and MSE are an observed value; CRPS and coverage are over values.
+Mean ± standard deviation over seeds 1, 2. NLL and MSE are means over observed values, CRPS and coverage over values.
 
 ¹ Too long otherwise.
 

@@ -76,14 +76,17 @@ class Book:
         return "" if figure is None else shown(figure, digits)
 
     def reasons(self) -> list[str]:
-        """Why settings were changed, once each, in the order of their marks."""
+        """Why settings were changed, once each, in the order of their marks; none of a quick look, which changes all."""
         plan = self.plan
+        if plan.series is not None:
+            return []
         own = [choice.why for preset in plan.presets.values() for choice in preset.models.values()]
         common = [preset.why for preset in plan.presets.values()]
         return list(dict.fromkeys(why for why in (*common, *own) if why))
 
     def mark(self, why: str) -> str:
-        return MARKS[self.reasons().index(why)] if why else ""
+        reasons = self.reasons()
+        return MARKS[reasons.index(why)] if why in reasons else ""
 
     def cell(self, task: str, preset: str, row: Row, score: str) -> str:
         """E.g. −1.258 ± 0.004, with a mark where the model's own settings were changed."""
@@ -159,8 +162,10 @@ def _protocol(book: Book) -> str:
     """What goes under the tables: what is a mean of what, why settings were changed, what is not done yet."""
     plan = book.plan
     over = f"{plan.repeated} {', '.join(map(str, plan.repeats))}"
-    unit = "a frame: sums over its values" if plan.per == "frame" else "an observed value"
-    lines = [f"Mean ± standard deviation over {over}. NLL and MSE are {unit}; CRPS and coverage are over values."]
+    unit = "frames of the sum over a frame's values" if plan.per == "frame" else "observed values"
+    lines = [
+        f"Mean ± standard deviation over {over}. NLL and MSE are means over {unit}, CRPS and coverage over values."
+    ]
     lines += [f"{book.mark(why)} {why}" for why in book.reasons()]
     missing = [job.name for job in make_jobs(plan) if job.name not in {run.job.name for run in book.runs}]
     if missing:
