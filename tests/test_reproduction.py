@@ -291,7 +291,9 @@ def fill(plan, out: Path) -> None:
         origin = {"versions": {"vsdn": "0", "commit": None}, "data": "d", "notes": []}
         about = {"epochs": 2, "seconds": 60, "cpu_seconds": 90, "parameters": 4}
         about = about | {"settings": job.settings.model_dump()} if job.settings else {}
-        write_result(out, job, {"scores": {"prediction": scores | counts}, **about, **origin})
+        above = {"prediction": 0.0, "smoothing": 10.0}
+        told = {task: scores | counts | {"nll": base + above[task]} for task in job.tasks}
+        write_result(out, job, {"scores": told, **about, **origin})
 
 
 EXPECTED = """# Tiny
@@ -337,6 +339,23 @@ def test_the_page_of_a_plan(tmp_path):
     page = tables.markdown(plan, tables.finished(plan, tmp_path))
     assert "| Mean | | | 1.500 | | | 0.2500 |" in page
     assert "Not done yet: 1 of 7 runs (mean-vae-2)." in page
+
+
+def test_a_task_may_be_for_some_models_and_have_its_columns_beside_another(tmp_path):
+    asked = {"title": "later rows too", "task": "interpolation", "beside": "prediction", "column": "smoothed"}
+    lines = ["[tasks.smoothing]", 'only = ["mean"]', *(f'{key} = "{value}"' for key, value in asked.items()), ""]
+    plan = parse_plan(TINY.replace("[presets.paper]", "\n".join(lines) + "[presets.paper]"))
+    assert {tuple(job.tasks) for job in make_jobs(plan) if job.row != "mean-vae"} == {("prediction",)}
+    fill(plan, tmp_path)
+    page = tables.markdown(plan, tables.finished(plan, tmp_path))
+    assert (
+        "| model | NLL, the paper | NLL, appendix C¹ | NLL, tuned | NLL, appendix C, smoothed¹ | NLL, tuned, smoothed |"
+        in page
+    )
+    assert "| Mean | | | 2.000 ± 0.707 | | 12.000 ± 0.707 |" in page
+    assert "| Mean | tuned, smoothed | 0.1250 ± 0.0000 |" in page
+    assert page.count("| Last | tuned") == 2  # calibration and cost, and nothing smoothed
+    assert "smoothed: later rows too." in page
 
 
 def test_results_are_small_and_say_where_they_came_from(tmp_path):

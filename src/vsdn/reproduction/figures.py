@@ -24,7 +24,10 @@ PARTS = {"loss": "training", "valid_loss": "validation"}
 
 def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> None:
     """Nothing; a picture with a panel a score: a dot a model and kind of settings, its whisker the deviation."""
-    book, rows = Book(plan, runs), [row for row in plan.rows if any(run.job.row == row.name for run in runs)]
+    done = {run.job.row for run in runs if task in run.result["scores"]}
+    book, rows = Book(plan, runs), [row for row in plan.rows if row.name in done]
+    if not rows:
+        return
     picture = _figure(3.4 * len(SHOWN) + 1.2, 0.32 * len(rows) + 1.2)
     places = picture.subplots(1, len(SHOWN), sharey=True, squeeze=False)[0]
     for place, score in zip(places, SHOWN, strict=True):

@@ -43,7 +43,7 @@ class Job(Section):
         """What, if it is another, makes another run."""
         fields = self.model_dump(mode="json")
         for asked in fields["tasks"].values():
-            for word in ("title", "beside", "column"):
+            for word in ("title", "only", "beside", "column"):
                 del asked[word]
         return fields
 
@@ -72,7 +72,7 @@ def _make_job(plan: Plan, preset: str, row: Row, repeat: int) -> Job:
         reference=row.reference,
         settings=None if row.model is None else plan.settings(preset, row, repeat),
         repeat=repeat,
-        tasks=plan.tasks,
+        tasks={name: asked for name, asked in plan.tasks.items() if not asked.only or row.model in asked.only},
         draws=plan.draws,
     )
 

@@ -25,6 +25,7 @@ class Asked(Section):
     next: int | None = None
     removed: bool = False  # whether the removed rows of the test series are scored
     method: str | None = None
+    only: tuple[str, ...] = ()  # the models that are asked; all if none is named
     beside: str | None = None  # the task in whose table this one has its columns
     column: str = ""  # what such a column is called
 

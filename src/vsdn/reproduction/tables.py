@@ -76,7 +76,7 @@ class Book:
         return "" if figure is None else shown(figure, digits)
 
     def reasons(self) -> list[str]:
-        """Why settings were changed, once each, in the order of their marks; none of a quick look, which changes all."""
+        """Why settings were changed, once each, in the order of their marks; not of a quick look."""
         plan = self.plan
         if plan.series is not None:
             return []
@@ -137,7 +137,9 @@ def _calibration(book: Book, task: str) -> str:
     heads, lines = ["model", "settings", *(HEADINGS[score] for score in BESIDE)], []
     for row in plan.rows:
         for preset, about in plan.presets.items():
-            for name in tasks if book.results(preset, row) else ():
+            for name in tasks:
+                if book.spread(name, preset, row, BESIDE[0]) is None:
+                    continue
                 also = f", {plan.tasks[name].column}" if name != task else ""
                 cells = [book.cell(name, preset, row, score) for score in BESIDE]
                 lines.append([row.title, "none" if row.model is None else f"{about.title}{also}", *cells])
@@ -166,6 +168,7 @@ def _protocol(book: Book) -> str:
     lines = [
         f"Mean ± standard deviation over {over}. NLL and MSE are means over {unit}, CRPS and coverage over values."
     ]
+    lines += [f"{asked.column}: {asked.title}." for asked in plan.tasks.values() if asked.beside]
     lines += [f"{book.mark(why)} {why}" for why in book.reasons()]
     missing = [job.name for job in make_jobs(plan) if job.name not in {run.job.name for run in book.runs}]
     if missing:
