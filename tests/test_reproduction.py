@@ -256,7 +256,9 @@ def test_a_stopped_run_goes_on_to_the_same_weights(small, tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "interruptible", asked)
         assert worker.do(job, tmp_path / "cut", tmp_path) is None  # after its first step
+    begun = (tmp_path / "cut" / job.name / "config.json").stat().st_ino
     cut = do(job, tmp_path / "cut")
+    assert (tmp_path / "cut" / job.name / "config.json").stat().st_ino == begun  # the same run, not one like it
     assert cut["scores"] == whole["scores"]
     assert (whole["epochs"], whole["notes"], cut["notes"]) == (2, [], [])
     weights = [(tmp_path / folder / job.name / "model.safetensors").read_bytes() for folder in ("whole", "cut")]
@@ -265,9 +267,11 @@ def test_a_stopped_run_goes_on_to_the_same_weights(small, tmp_path, monkeypatch)
 
 
 def test_a_run_of_other_settings_is_trained_anew_and_says_so(small, tmp_path):
-    do(small()["last-value-vae-1"], tmp_path)
+    first = do(small()["last-value-vae-1"], tmp_path)
     (tmp_path / "last-value-vae-1.json").unlink()
-    assert do(small()["last-value-vae-1"], tmp_path)["notes"] == []  # the run is there: it is scored alone
+    again = do(small()["last-value-vae-1"], tmp_path)  # the run is there: it is scored alone
+    assert (again["notes"], again["scores"]) == ([], first["scores"])
+    assert again["seconds"] >= first["seconds"]  # what it cost before is not forgotten
     other = small(TINY.replace("epochs = 2", "epochs = 3"))["last-value-vae-1"]
     result = do(other, tmp_path)
     assert result["epochs"] == 3
