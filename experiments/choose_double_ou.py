@@ -12,7 +12,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from double_ou import make_data, train
+from commands import make_data, train
 
 CANDIDATES = [(20, 1e-4), (40, 1e-4), (40, 0.1), (80, 1e-4)]  # epochs, weight decay
 MARGIN, SEED = 0.002, 100

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from double_ou import make_data, train, vsdn
+from commands import make_data, train, vsdn
 
 from vsdn.datasets import double_ou
 from vsdn.frames import table_frame, write_frame

@@ -225,6 +225,10 @@ OPTIONS = {
     "after for interpolation": Case(
         "evaluate run data.csv --task interpolation --after 1", r"go with the task prediction"
     ),
+    "hidden rows of a prediction": Case("evaluate run data.csv --hidden data.csv", r"go with the task interpolation"),
+    "hidden rows that are shown": Case(
+        "evaluate run data.csv --task interpolation --hidden data.csv", r"to be hidden, but the data shows it"
+    ),
     "after everything": Case("evaluate run data.csv --after 99", r"there is nothing to score"),
     "no settings file": Case("fit data.csv --out new --config no.toml", r"cannot read the settings file no.toml"),
     "settings file of no kind": Case("fit data.csv --out new --config data.csv", r"data.csv is not valid TOML"),

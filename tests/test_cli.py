@@ -333,6 +333,16 @@ def test_next_scores_so_many_rows_of_each_series(folder, run, vsdn):
     assert count["--next", "1"] < count["--next", "2"] < count[()] == seen(late)
 
 
+def test_evaluate_scores_the_rows_of_another_table(folder, run, vsdn, tmp_path):
+    lines = (folder / "numbers.csv").read_text().splitlines()
+    (tmp_path / "shown.csv").write_text("\n".join(lines[:1] + lines[1::2]) + "\n")
+    (tmp_path / "hidden.csv").write_text("\n".join(lines[:1] + lines[2::2]) + "\n")
+    words = ["evaluate", run, tmp_path / "shown.csv", "--task", "interpolation", "--hidden", tmp_path / "hidden.csv"]
+    scores = json.loads(vsdn(*words, "--json"))
+    assert 0.9 * len(lines[2::2]) < scores["num_rows"] <= len(lines[2::2])  # all but those before a first shown one
+    assert scores["mse"] > 0
+
+
 def test_evaluate_takes_dates(folder, dated, vsdn):
     ask = ["evaluate", dated, folder / "dates.csv", "--id", "patient", "--time", "day"]
     assert json.loads(vsdn(*ask, "--after", "2024-01-20", "--next", "1", "--json"))["num_values"] > 0

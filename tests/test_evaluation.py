@@ -54,3 +54,23 @@ def test_summary_counts_what_was_seen_only():
     assert (scores["coverage_50"], scores["coverage_90"]) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
     assert scores["num_values"] == 3
     assert sum(scores["pit"]) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_the_rows_of_another_table_are_scored():
+    table = make_table(6, max_rows=12)
+    wanted = evaluation.interpolation(table, share=0.5, seed=3, from_start=False)
+    removed = np.random.default_rng(3).random(len(table.times)) < 0.5
+    order = np.arange(6)[::-1]  # its series may stand in any order
+    task = evaluation.held_out(table.keep_rows(~removed), table.keep_rows(removed).select(order), from_start=False)
+    rows = lambda task: sorted(zip(task.series.tolist(), task.times.tolist(), task.truth[:, 0].tolist(), strict=True))
+    assert rows(task) == rows(wanted)
+    from_start = evaluation.held_out(table.keep_rows(~removed), table.keep_rows(removed), from_start=True)
+    assert len(from_start.times) == removed.sum() > len(task.times)
+
+
+def test_what_is_shown_cannot_be_hidden():
+    table = make_table(3)
+    with pytest.raises(DataError, match="is to be hidden, but the data shows it"):
+        evaluation.held_out(table, table, from_start=True)
+    with pytest.raises(DataError, match="no observation of it"):
+        evaluation.held_out(table.select([0, 1]), table.select([2]), from_start=True)

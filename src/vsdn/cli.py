@@ -27,6 +27,7 @@ from vsdn.frames import Columns, check_suffix, csv_bytes, table_frame, write_fra
 from vsdn.models import MODELS
 from vsdn.plots import SUFFIXES
 from vsdn.questions import DRAWS, QUANTILES
+from vsdn.reproduction.command import reproduce
 from vsdn.settings import LAST_SEED, MOST_PATHS, parse_assignments, preset_names, read_config
 
 app = typer.Typer(
@@ -573,6 +574,9 @@ def evaluate(
     after: Annotated[str | None, typer.Option(help="Prediction: show everything up to this time, ...")] = None,
     next: Annotated[int | None, typer.Option(min=1, help="... and score so many rows after it. [default: all]")] = None,
     share: Annotated[float, typer.Option(min=0, max=1, help="Interpolation: the part of the rows to hide.")] = 0.5,
+    hidden: Annotated[
+        Path | None, typer.Option(help="Interpolation: score the rows of this table; all of DATA is shown.")
+    ] = None,
     draws: Draws = DRAWS,
     method: Annotated[
         str | None, typer.Option(help="prior, particles, posterior, or smooth: from later rows too. [default: prior]")
@@ -588,8 +592,9 @@ def evaluate(
     Example: vsdn evaluate run patients.csv --task prediction --after 4 --next 1
     """
     fitted, table, _ = _open(run, data, None, None, None, None, id, time, quiet)
-    scores = fitted.evaluate(table, task, after=after, next=next, share=share, draws=draws, method=method, seed=seed)
-    _show(scores, as_json)
+    rows = None if hidden is None else fitted.read(hidden, Columns(id, time))
+    asked = {"after": after, "next": next, "share": share, "hidden": rows}
+    _show(fitted.evaluate(table, task, **asked, draws=draws, method=method, seed=seed), as_json)
 
 
 @app.command()
@@ -619,6 +624,9 @@ def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
         "validation nll": None if last is None else last.best_nll,
         "skipped steps": 0 if last is None else last.skipped,
     }
+
+
+app.command()(reproduce)
 
 
 @datasets_app.command("list")

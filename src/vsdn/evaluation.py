@@ -6,6 +6,7 @@ import numpy as np
 
 from vsdn.data import Table
 from vsdn.errors import DataError
+from vsdn.questions import find_series
 
 
 class Task(NamedTuple):
@@ -38,13 +39,35 @@ def interpolation(table: Table, *, share: float = 0.5, seed: int = 0, from_start
     return _task(table, table.keep_rows(~hidden), hidden, from_start)
 
 
+def held_out(visible: Table, hidden: Table, *, from_start: bool) -> Task:
+    """Each row of the table `hidden`, of which a model sees the table `visible` alone."""
+    series = find_series(visible, hidden.ids)[hidden.series_of_row]
+    _check_unseen(visible, hidden, series)
+    scored = hidden.mask.any(axis=1) & (from_start | _has_past(visible, series, hidden.times))
+    return _gather(visible, hidden, series, scored)
+
+
 def _task(table: Table, visible: Table, scored: np.ndarray, from_start: bool) -> Task:
-    if not from_start:
-        scored = scored & _has_past(table, visible)
+    series = table.series_of_row
+    return _gather(visible, table, series, scored & (from_start | _has_past(visible, series, table.times)))
+
+
+def _gather(visible: Table, table: Table, series: np.ndarray, scored: np.ndarray) -> Task:
+    """The task of foretelling the scored rows of a table, whose series have these numbers in the visible one."""
     rows = np.flatnonzero(scored)
     if not len(rows):
         raise DataError("there is nothing to score: no row has a visible row of its series before it")
-    return Task(visible, table.series_of_row[rows], table.times[rows], table.values[rows], table.mask[rows])
+    return Task(visible, series[rows], table.times[rows], table.values[rows], table.mask[rows])
+
+
+def _check_unseen(visible: Table, hidden: Table, series: np.ndarray) -> None:
+    """Refuses a hidden value that the visible table shows."""
+    shown = {
+        key: row for row, key in enumerate(zip(visible.series_of_row.tolist(), visible.times.tolist(), strict=True))
+    }
+    for row, key in enumerate(zip(series.tolist(), hidden.times.tolist(), strict=True)):
+        if key in shown and np.any(visible.mask[shown[key]] & hidden.mask[row]):
+            raise DataError(f"series {visible.ids[key[0]]} at time {key[1]:g} is to be hidden, but the data shows it")
 
 
 def _count_in_series(table: Table, flags: np.ndarray) -> np.ndarray:
@@ -53,12 +76,12 @@ def _count_in_series(table: Table, flags: np.ndarray) -> np.ndarray:
     return total[1:] - total[table.starts[:-1]][table.series_of_row]
 
 
-def _has_past(table: Table, visible: Table) -> np.ndarray:
-    """Whether a visible row of the same series lies before each row."""
-    first = np.full(table.num_series, np.inf)
+def _has_past(visible: Table, series: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Whether a visible row of the same series lies before each of these times."""
+    first = np.full(visible.num_series, np.inf)
     filled = np.flatnonzero(np.diff(visible.starts))
     first[filled] = visible.times[visible.starts[filled]]
-    return table.times > first[table.series_of_row]
+    return times > first[series]
 
 
 def summary(nll: np.ndarray, square: np.ndarray, crps: np.ndarray, pit: np.ndarray, mask: np.ndarray) -> dict[str, Any]:
@@ -73,5 +96,6 @@ def summary(nll: np.ndarray, square: np.ndarray, crps: np.ndarray, pit: np.ndarr
         "coverage_50": inside(0.5),
         "coverage_90": inside(0.9),
         "num_values": int(mask.sum()),
+        "num_rows": int(mask.any(axis=1).sum()),
         "pit": [round(float(share), 4) for share in histogram],
     }

@@ -254,6 +254,7 @@ class Fitted:
         after: Any = None,
         next: int | None = None,
         share: float = 0.5,
+        hidden: Any = None,
         draws: int = DRAWS,
         method: str | None = None,
         seed: int = 0,
@@ -263,7 +264,8 @@ class Fitted:
 
         prediction: each row from the rows before it; with `after`, the `next` rows from everything up to then.
         interpolation: a random `share` of the rows is hidden, each foretold from the visible rows before it; with
-        method="smooth" (or one of those of `interpolate`) from the visible rows after it too.
+        method="smooth" (or one of those of `interpolate`) from the visible rows after it too. With `hidden`, a table of
+        the same series, all of `data` is visible and the rows of `hidden` are scored.
         """
         table = self.read(data, columns)
         check_steps(table, self.marching)
@@ -272,9 +274,13 @@ class Fitted:
             raise SettingsError("next goes with after: so many rows are scored after that time")
         if task == "interpolation" and after is not None:
             raise SettingsError("after and next go with the task prediction, not with interpolation")
+        if task == "prediction" and hidden is not None:
+            raise SettingsError("hidden rows go with the task interpolation, not with prediction")
         if task == "prediction":
             moment = None if after is None else float(parse_times([after], self.axis)[0])
             asked = evaluation.prediction(table, after=moment, num_rows=next, from_start=from_start)
+        elif task == "interpolation" and hidden is not None:
+            asked = evaluation.held_out(table, self.read(hidden, columns), from_start=from_start)
         elif task == "interpolation":
             asked = evaluation.interpolation(table, share=share, seed=seed, from_start=from_start)
         else:

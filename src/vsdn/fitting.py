@@ -52,7 +52,7 @@ def fit(
     table = read_table(data, columns=columns, unit=chosen.data.time_unit)
     valid_table = _read_valid(valid, table, columns)
     plan = make_plan(table, valid_table, chosen)
-    source = _source(data, valid, columns, _fingerprint(table, valid_table))
+    source = _source(data, valid, columns, fingerprint(table, valid_table))
     config = Config(settings=plan.settings, variables=table.variables, axis=table.axis, source=source)
     fresh = make_model(plan.settings, table)
     state = training.first_state(fresh, plan.train, plan.settings)
@@ -79,7 +79,7 @@ def resume(
         raise RunError(f"{folder} was fitted to a frame in memory: give the same frame to resume it")
     table = read_table(data, columns=columns, unit=config.settings.data.time_unit)
     valid_table = _read_valid(valid, table, columns)
-    if _fingerprint(table, valid_table) != source.fingerprint:
+    if fingerprint(table, valid_table) != source.fingerprint:
         raise RunError(f"{data} is not the table that {folder} was fitted to: it has changed since")
     plan = make_plan(table, valid_table, config.settings, scaler)
     use_compilation_cache()
@@ -170,11 +170,12 @@ def _read_valid(valid: Any, table: Table, columns: Columns) -> Table | None:
     return read_table(valid, columns=columns, variables=table.variables, axis=table.axis)
 
 
-def _source(data: Any, valid: Any, columns: Columns, fingerprint: str) -> Source:
+def _source(data: Any, valid: Any, columns: Columns, told: str) -> Source:
     path = lambda source: str(Path(source).absolute()) if isinstance(source, str | Path) else None
     named: Any = dataclasses.asdict(columns)
-    return Source(data=path(data), valid=path(valid), columns=named, fingerprint=fingerprint)
+    return Source(data=path(data), valid=path(valid), columns=named, fingerprint=told)
 
 
-def _fingerprint(table: Table, valid: Table | None) -> str:
+def fingerprint(table: Table, valid: Table | None) -> str:
+    """A hash of what a run learns from and is validated on."""
     return table.fingerprint() + ("" if valid is None else "+" + valid.fingerprint())

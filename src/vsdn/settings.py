@@ -143,6 +143,7 @@ class TrainingSettings(Section):
         default=0.1, gt=0, lt=1, description="part of the table held out when no validation table is given"
     )
     valid_paths: int = Field(default=16, ge=1, le=MOST_PATHS, description="paths a series for the validation score")
+    valid_bound: bool = Field(default=False, description="also keep the bound on the validation part, each epoch")
     max_skipped: int = Field(default=50, ge=1, description="steps in a row with no finite gradient before the run ends")
     checkpoint_every: int = Field(
         default=200, ge=1, description="steps between checkpoints; one is also written each epoch"

@@ -1,6 +1,7 @@
 """One loop for every model and objective: state in, state out; logging and stopping are the caller's `for`."""
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -47,11 +48,16 @@ class Epoch(NamedTuple):
     best_nll: float
     best_epoch: int
     skipped: int
+    valid_loss: float = math.inf  # minus the bound, on the validation part, where it is asked for
 
     def moved(self, loss: float, nll: float) -> "Epoch":
         """The record with its scores in other units: what `Batches.log_unit` says is added."""
-        valid_nll, best_nll = self.valid_nll + nll, self.best_nll + nll
-        return self._replace(loss=self.loss + loss, valid_nll=valid_nll, best_nll=best_nll)
+        valid = {
+            "valid_nll": self.valid_nll + nll,
+            "best_nll": self.best_nll + nll,
+            "valid_loss": self.valid_loss + nll,
+        }
+        return self._replace(loss=self.loss + loss, **valid)
 
 
 def make_optimiser(settings: TrainingSettings, num_steps: int) -> optax.GradientTransformation:
@@ -197,6 +203,24 @@ def make_score(static: Any, settings: TrainingSettings) -> Callable[[Any, Batche
     return score
 
 
+def make_bound(static: Any, settings: Settings) -> Callable[[Any, Batches], float]:
+    """Minus the bound of some weights, an observed value, that the settings ask for; the same noise every time."""
+
+    @jax.jit
+    def sum_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
+        key, beta = jr.key(settings.training.seed), jnp.asarray(settings.objective.beta)
+        loss = mean_loss(eqx.combine(params, static), batch, beta, settings=settings.objective, key=key)
+        seen = jnp.sum(batch.grid.mask, axis=(1, 2), dtype=loss.dtype) @ batch.weight
+        return loss * seen, seen
+
+    def loss(params: Any, batches: Batches) -> float:
+        sums = [sum_batch(params, batch) for batch in batches]
+        total = sum(float(loss) for loss, _ in sums) / max(sum(float(count) for _, count in sums), 1.0)
+        return total if np.isfinite(total) else math.inf
+
+    return loss
+
+
 def why_ended(state: TrainState, settings: TrainingSettings) -> str | None:
     """Why a run with this state is over; None while it is not."""
     if int(state.skipped_in_row) >= settings.max_skipped:
@@ -216,6 +240,7 @@ def train(
     optimiser = make_optimiser(training, num_batches * (training.epochs or 0))
     static = eqx.partition(model, eqx.is_inexact_array)[1]
     update, score = make_update(static, optimiser, settings, num_batches), make_score(static, training)
+    valid_loss = make_bound(static, settings) if training.valid_bound else lambda params, valid: math.inf
     gone = lambda state: int(state.skipped_in_row) >= training.max_skipped
     begun = lambda state: int(state.step) > int(state.epoch) * num_batches
     while why_ended(state, training) is None or (gone(state) and begun(state)):
@@ -228,7 +253,7 @@ def train(
                 if gone(state):
                     break  # the epoch ends here, and its record says so
         state, record = _finish_epoch(state, score(state.params, valid))
-        yield state, record
+        yield state, record._replace(valid_loss=valid_loss(state.params, valid))
 
 
 def _finish_epoch(state: TrainState, nll: float) -> tuple[TrainState, Epoch]:

@@ -1,0 +1,123 @@
+"""`vsdn reproduce`: the door to plans, jobs and results."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vsdn.datasets import DATASETS
+from vsdn.datasets.base import data_folder
+from vsdn.errors import SettingsError
+from vsdn.reproduction import running
+from vsdn.reproduction.display import Display
+from vsdn.reproduction.jobs import Job, changes, make_jobs, read_result
+from vsdn.reproduction.plans import PRESETS, Plan, plan_names, read_plan
+from vsdn.reproduction.provenance import num_cores
+from vsdn.reproduction.results import write_results
+from vsdn.reproduction.running import Outcome
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(plan_names())}.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs. [default: runs/NAME]")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side. [default: one a core]")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="These models alone; may be given again.")] = None,
+    preset: Annotated[str, typer.Option(help="paper (appendix C), tuned, or both.")] = "both",
+    seeds: Annotated[str | None, typer.Option(help="These seeds alone, e.g. 10,11.")] = None,
+    folds: Annotated[str | None, typer.Option(help="These folds alone, e.g. 0,1.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few series and epochs: a look in a minute or two.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder of the data files. [default: VSDN_DATA, or data]")] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder for tables and figures. [default: experiments/results/NAME]")
+    ] = None,
+    list: Annotated[bool, typer.Option("--list", help="List the runs and which are done; run nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")] = False,
+) -> int:
+    """Train and score all models on a data set by the paper's protocol; write tables and figures.
+
+    It can be stopped at any moment; the same command goes on where it was, and no finished run is repeated. The tables
+    hold all that is done, also by earlier commands. A run that fails does not keep the others; the exit code is then 1.
+
+    Example: vsdn reproduce double-ou --preset tuned --jobs 2
+    """
+    whole = read_plan(name).made_quick() if quick else read_plan(name)
+    label = f"{name}-quick" if quick else name
+    out = out or Path("runs") / label
+    results = results or (out / "results" if quick else Path("experiments/results") / name)
+    chosen = _choose(whole, preset, seeds, folds)
+    wanted = make_jobs(chosen, _known_models(whole, model or []))
+    if list:
+        _list(wanted, out)
+        return 0
+    outcome = _run(wanted, out, data_folder(data), jobs or num_cores(), quiet)
+    for job, why in outcome.failed.items():
+        print(f"{job} failed: {why}; see {out / job}.log", file=sys.stderr)
+    if outcome.stopped:
+        print("stopped; the same command goes on where it was", file=sys.stderr)
+        return 130
+    if any(read_result(out, job) for job in wanted):
+        for remark in write_results(whole, out, results):
+            print(remark, file=sys.stderr)
+        print(f"table: {results / 'table.md'}   figures: {results / 'figures'}   runs: {out}")
+    return 1 if outcome.failed else 0
+
+
+def _choose(plan: Plan, preset: str, seeds: str | None, folds: str | None) -> Plan:
+    """The plan with the presets and repeats that are asked for alone."""
+    if preset not in (*PRESETS, "both"):
+        raise SettingsError(f"--preset is paper, tuned or both, but got {preset!r}")
+    if preset != "both":
+        plan = plan.with_presets((preset,))
+    if not plan.presets:
+        raise SettingsError(f"this plan has no runs with the preset {preset}")
+    given = {"seeds": seeds, "folds": folds}
+    if given["seeds" if plan.folds else "folds"] is not None:
+        raise SettingsError(f"this plan is repeated over {plan.repeated}: use --{plan.repeated}")
+    asked = given[plan.repeated]
+    return plan if asked is None else plan.with_repeats(_repeats(asked, plan))
+
+
+def _repeats(text: str, plan: Plan) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise SettingsError(f"--{plan.repeated} wants numbers with commas between, but got {text!r}") from None
+    for number in numbers:
+        if number not in plan.repeats:
+            known = ", ".join(map(str, plan.repeats))
+            raise SettingsError(f"the {plan.repeated} of this plan are {known}, but {number} was asked for")
+    return numbers
+
+
+def _known_models(plan: Plan, models: Sequence[str]) -> tuple[str, ...]:
+    """The models that are asked for, if the plan has them all."""
+    known = dict.fromkeys(row.model or row.reference or "" for row in plan.rows)
+    for name in models:
+        if name not in known:
+            raise SettingsError(f"the models of this plan are {', '.join(known)}, but {name!r} was asked for")
+    return tuple(models)
+
+
+def _list(jobs: Sequence[Job], out: Path) -> None:
+    for job in jobs:
+        state = "done" if read_result(out, job) else "begun" if (out / job.name).exists() else "to do"
+        print(f"{state:6} {job.name}")
+
+
+def _run(jobs: Sequence[Job], out: Path, data: Path, at_once: int, quiet: bool) -> Outcome:
+    """What came of those jobs that were not done yet."""
+    found = {job.name: read_result(out, job) for job in jobs}
+    done = {name: result for name, result in found.items() if result is not None}
+    left = [job for job in jobs if job.name not in done]
+    if not quiet and done:
+        print(f"{len(done)} of {len(jobs)} runs are done already", file=sys.stderr)
+    for job in left:
+        if not quiet and (changed := changes(out, job)):
+            print(f"{job.name} is done again: {', '.join(changed)}", file=sys.stderr)
+    for job in left[:1]:
+        DATASETS[job.dataset].load(data, job.fold)  # what is missing is said once, before anything is begun
+    running.make_folder(out)
+    with Display(jobs, done, out, at_once=at_once, quiet=quiet) as display:
+        return running.run(left, out, data, display, at_once=at_once)

@@ -1,0 +1,147 @@
+"""Results as pictures: the scores of all models with their spread, and bounds against epochs."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from vsdn import checkpoint
+from vsdn.files import replacing
+from vsdn.plots import COLOURS
+from vsdn.reproduction.plans import Plan, Row
+from vsdn.reproduction.tables import HEADINGS, Book, Finished, Spread
+
+SHOWN = ("nll", "mse", "crps")
+PARTS = {"loss": "training", "valid_loss": "validation"}
+
+
+def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> None:
+    """Nothing; a picture with a panel a score: a dot a model and kind of settings, its whisker the deviation."""
+    done = {run.job.row for run in runs if task in run.result["scores"]}
+    book, rows = Book(plan, runs), [row for row in plan.rows if row.name in done]
+    if not rows:
+        return
+    picture = _figure(3.4 * len(SHOWN) + 1.2, 0.32 * len(rows) + 1.2)
+    places = picture.subplots(1, len(SHOWN), sharey=True, squeeze=False)[0]
+    for place, score in zip(places, SHOWN, strict=True):
+        _draw_score(place, book, rows, task, score)
+        place.set_xlabel(HEADINGS[score], fontsize=9)
+        place.grid(axis="x", lw=0.3)
+    places[0].set_yticks(range(len(rows)), [row.title for row in rows], fontsize=8)
+    places[0].invert_yaxis()
+    _add_legend(picture, places[0])
+    _save(picture, path)
+
+
+def _draw_score(place: Axes, book: Book, rows: Sequence[Row], task: str, score: str) -> None:
+    kinds = ["the paper", *book.plan.presets]
+    for number, kind in enumerate(kinds):
+        found = [_printed(row, task, score) if number == 0 else book.spread(task, kind, row, score) for row in rows]
+        at = [place for place, each in enumerate(found) if each is not None and math.isfinite(each.mean)]
+        if not at:
+            continue
+        means = [each.mean for each in found if each is not None and math.isfinite(each.mean)]
+        stds = [each.std or 0.0 for each in found if each is not None and math.isfinite(each.mean)]
+        name = kind if number == 0 else book.plan.presets[kind].title
+        height = np.array(at) + 0.2 * (number - (len(kinds) - 1) / 2)
+        place.errorbar(means, height, xerr=stds, fmt="osD"[number], ms=4, lw=1, color=COLOURS[number], label=name)
+
+
+def _printed(row: Row, task: str, score: str) -> Spread | None:
+    """What the paper reports."""
+    figure = row.paper.get(task, {}).get(score)
+    return None if figure is None else Spread(*figure, 1)
+
+
+class CurveOf(NamedTuple):
+    """Minus the bounds of a run, epoch by epoch."""
+
+    row: str
+    preset: str
+    repeat: int
+    losses: dict[str, list[float]]  # by part
+
+
+def read_curves(runs: Sequence[Finished], out: Path) -> list[CurveOf]:
+    """The curves of all trained runs, from their folders."""
+    trained = [job for job, _ in runs if job.settings is not None]
+    records = {job.name: checkpoint.read_metrics(out / job.name) for job in trained}
+    losses = lambda name: {part: [getattr(record, part) for record in records[name]] for part in PARTS}
+    return [CurveOf(job.row, job.preset, job.repeat, losses(job.name)) for job in trained]
+
+
+def curves_csv(curves: Sequence[CurveOf]) -> str:
+    """A line for each epoch of each run: bounds in nats an observed value."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["row", "preset", "repeat", "epoch", "train_bound", "valid_bound"])
+    for curve in curves:
+        for epoch, (loss, valid) in enumerate(zip(*curve.losses.values(), strict=True), start=1):
+            writer.writerow([curve.row, curve.preset, curve.repeat, epoch, f"{-loss:.5f}", f"{-valid:.5f}"])
+    return text.getvalue()
+
+
+def draw_curves(plan: Plan, curves: Sequence[CurveOf], path: Path) -> None:
+    """Nothing; a picture of bounds against epochs: training above, validation below, a column a model and objective,
+    a line a number of paths (the mean over runs)."""
+    columns: dict[str, list[Row]] = {}
+    for row in plan.rows:
+        columns.setdefault(f"{row.model} ({row.objective})", []).append(row)
+    picture = _figure(3.0 * len(columns) + 0.6, 5.4)
+    places = picture.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
+    for column, (title, rows) in enumerate(columns.items()):
+        places[0, column].set_title(title, fontsize=9)
+        places[1, column].set_xlabel("epoch", fontsize=9)
+        for line, (part, name) in enumerate(PARTS.items()):
+            _draw_column(places[line, column], rows, curves, part)
+            places[line, 0].set_ylabel(f"bound, {name}\n(nats a value)", fontsize=9)
+    _limit(places)
+    _add_legend(picture, places[0, 0])
+    _save(picture, path)
+
+
+def _draw_column(place: Axes, rows: Sequence[Row], curves: Sequence[CurveOf], part: str) -> None:
+    for number, row in enumerate(rows):
+        mine = [curve.losses[part] for curve in curves if curve.row == row.name]
+        if not mine:
+            continue
+        length = min(map(len, mine))
+        mean = -np.mean([losses[:length] for losses in mine], axis=0)
+        place.plot(
+            np.arange(1, length + 1), mean, color=COLOURS[number % len(COLOURS)], lw=1.1, label=row.tag or row.title
+        )
+    place.grid(lw=0.3)
+
+
+def _limit(places: np.ndarray) -> None:
+    """Nothing; the first epochs, which are far below, do not squeeze the rest of a line of panels."""
+    for line in places:
+        values = [np.asarray(curve.get_ydata()) for place in line for curve in place.get_lines()]
+        values = np.concatenate([each[np.isfinite(each)] for each in values]) if values else np.zeros(0)
+        if len(values):
+            low, high = np.quantile(values, 0.05), values.max()
+            line[0].set_ylim(low - 0.1 * (high - low) - 1e-9, high + 0.1 * (high - low) + 1e-9)
+
+
+def _figure(width: float, height: float) -> Figure:
+    picture = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(picture)
+    return picture
+
+
+def _add_legend(picture: Figure, place: Axes) -> None:
+    handles, names = place.get_legend_handles_labels()
+    if names:
+        picture.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False, fontsize=9)
+
+
+def _save(picture: Figure, path: Path) -> None:
+    with replacing(path) as file:
+        picture.savefig(file, format="png", dpi=100, metadata={"Software": None})

@@ -1,0 +1,122 @@
+"""The runs of a plan: what each is, where it is kept, and whether it is done."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vsdn.errors import RunError
+from vsdn.files import read_json, write_json
+from vsdn.reproduction.plans import Asked, Plan, Row
+from vsdn.settings import Section, Settings
+
+Result = dict[str, Any]  # what `NAME.json` holds
+
+
+class Job(Section):
+    """One run: all that its result follows from, but the data itself."""
+
+    dataset: str
+    fold: int
+    series: int | None
+    preset: str
+    row: str  # the name of its row
+    reference: str | None
+    settings: Settings | None  # None: nothing to train
+    repeat: int  # the seed or fold that it is called by
+    tasks: dict[str, Asked]
+    draws: int
+
+    @property
+    def name(self) -> str:
+        """Its folder; a tuned run has no prefix."""
+        prefix = "" if self.preset == "tuned" else f"{self.preset}-"
+        return f"{prefix}{self.row}-{self.repeat}"
+
+    @property
+    def key(self) -> str:
+        """A hash of all of it, without titles."""
+        return hashlib.sha256(json.dumps(self.essence(), sort_keys=True).encode()).hexdigest()
+
+    def essence(self) -> dict[str, Any]:
+        """What, if it is another, makes another run."""
+        fields = self.model_dump(mode="json")
+        for asked in fields["tasks"].values():
+            for word in ("title", "only", "beside", "column"):
+                del asked[word]
+        return fields
+
+
+def make_jobs(plan: Plan, models: tuple[str, ...] = ()) -> list[Job]:
+    """The runs of a plan, all rows of a seed or fold before the next, the quicker tuned ones first; of these models
+    alone, if any is named."""
+    jobs = []
+    for repeat in plan.repeats:
+        for preset in reversed(plan.presets):
+            for row in plan.rows:
+                named = not models or row.model in models or row.reference in models
+                again = row.model is None and not plan.folds and repeat != plan.repeats[0]  # the same for every seed
+                if named and not again and plan.has(preset, row):
+                    jobs.append(_make_job(plan, preset, row, repeat))
+    return jobs
+
+
+def _make_job(plan: Plan, preset: str, row: Row, repeat: int) -> Job:
+    return Job(
+        dataset=plan.dataset,
+        fold=repeat if plan.folds else 0,
+        series=plan.series,
+        preset=preset,
+        row=row.name,
+        reference=row.reference,
+        settings=None if row.model is None else plan.settings(preset, row, repeat),
+        repeat=repeat,
+        tasks={name: asked for name, asked in plan.tasks.items() if not asked.only or row.model in asked.only},
+        draws=plan.draws,
+    )
+
+
+def result_path(out: Path, job: Job) -> Path:
+    return out / f"{job.name}.json"
+
+
+def write_result(out: Path, job: Job, result: Result) -> None:
+    """Nothing; the job is done."""
+    write_json(result_path(out, job), {"key": job.key, "job": job.essence(), **result})
+
+
+def read_result(out: Path, job: Job) -> Result | None:
+    """The result of a job; None while there is none, or only that of other settings."""
+    found = _read(result_path(out, job))
+    return found if found is not None and found.get("key") == job.key else None
+
+
+def changes(out: Path, job: Job) -> list[str]:
+    """What a result that is there was made with and this job is not, e.g. 'epochs 40 → 20'; nothing if none is."""
+    found = _read(result_path(out, job))
+    if found is None or "job" not in found or found.get("key") == job.key:
+        return []
+    before, now = dict(_flat(found["job"])), dict(_flat(job.essence()))
+    differing = [name for name in now.keys() | before.keys() if before.get(name) != now.get(name)]
+    return [f"{name} {before.get(name)} → {now.get(name)}" for name in sorted(differing)]
+
+
+def _flat(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of nested dicts by their names, e.g. 'settings.training.epochs'."""
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _read(path: Path) -> Result | None:
+    """What a result's file holds; a damaged one is as good as none."""
+    if not path.exists():
+        return None
+    try:
+        found = read_json(path)
+    except RunError:
+        return None
+    return found if isinstance(found, dict) else None

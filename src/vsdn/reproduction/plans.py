@@ -1,0 +1,181 @@
+"""What is to be reproduced, as data: a plan is a TOML file of `plans/`, checked when it is read."""
+
+import tomllib
+from importlib import resources
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from vsdn.errors import SettingsError
+from vsdn.questions import DRAWS
+from vsdn.settings import Section, Settings, first_fault, read_preset
+
+PRESETS = ("paper", "tuned")
+Values = dict[str, Any]  # flat settings, as in a preset
+Figure = tuple[float, float]  # mean and deviation
+SCORES = ("nll", "mse")  # what the paper reports
+
+
+class Asked(Section):
+    """A question to a fitted model, and how it is called."""
+
+    title: str
+    task: Literal["prediction", "interpolation"]
+    after: float | None = None
+    next: int | None = None
+    removed: bool = False  # whether the removed rows of the test series are scored
+    method: str | None = None
+    only: tuple[str, ...] = ()  # the models that are asked; all if none is named
+    beside: str | None = None  # the task in whose table this one has its columns
+    column: str = ""  # what such a column is called
+
+
+class Choice(Section):
+    """A preset and what is changed of it, with the reason, which the table prints."""
+
+    preset: str | None = None
+    set: Values = Field(default_factory=dict)
+    why: str = ""
+
+
+class Preset(Choice):
+    """A column of the table: a preset for all models (or only some), and choices that differ by model."""
+
+    title: str
+    only: tuple[str, ...] = ()  # the models that it is for; all if none is named
+    models: dict[str, Choice] = Field(default_factory=dict)
+
+
+class Row(Section):
+    """A row of the table: a model that is trained, or a reference that needs no training."""
+
+    model: str | None = None
+    reference: str | None = None
+    objective: Literal["vae", "iwae"] = "vae"
+    set: Values = Field(default_factory=dict)
+    tag: str = ""  # tells rows of one model and objective apart
+    title: str
+    paper: dict[str, dict[str, Figure]] = Field(default_factory=dict)  # by task
+
+    @property
+    def name(self) -> str:
+        parts = (self.reference,) if self.model is None else (self.model, self.objective, self.tag)
+        return "-".join(part for part in parts if part)
+
+
+class Quick(Section):
+    """What `--quick` changes: a look at everything in a minute or two."""
+
+    series: int = Field(ge=10)  # of each part
+    presets: tuple[str, ...] = ("tuned",)
+    repeats: int = Field(default=1, ge=1)
+    draws: int = Field(default=16, ge=1)
+    set: Values = Field(default_factory=dict)
+
+
+class Plan(Section):
+    """A table or a figure of the paper, and the runs that make it."""
+
+    title: str
+    about: str  # the protocol, printed above the tables
+    dataset: str
+    per: Literal["value", "frame"] = "value"  # what NLL and MSE are means over
+    seeds: tuple[int, ...] = ()
+    folds: tuple[int, ...] = ()
+    draws: int = Field(default=DRAWS, ge=1)
+    digits: dict[str, int] = Field(default_factory=dict)  # of a score
+    paper_digits: dict[str, int] = Field(default_factory=dict)  # of a score, as the paper prints it, if not the same
+    curves: bool = False  # whether the bounds are drawn against epochs
+    tasks: dict[str, Asked]
+    presets: dict[str, Preset]
+    rows: tuple[Row, ...]
+    quick: Quick
+    set: Values = Field(default_factory=dict)  # goes before everything else
+    series: int | None = None  # of each part at most
+
+    @property
+    def repeats(self) -> tuple[int, ...]:
+        """The seeds, or the folds, that a mean is over."""
+        return self.folds or self.seeds
+
+    @property
+    def repeated(self) -> str:
+        return "folds" if self.folds else "seeds"
+
+    def with_repeats(self, repeats: tuple[int, ...]) -> "Plan":
+        return self.model_copy(update={self.repeated: repeats})
+
+    def with_presets(self, names: tuple[str, ...]) -> "Plan":
+        """The plan with these presets alone, as far as it has them."""
+        return self.model_copy(update={"presets": {name: p for name, p in self.presets.items() if name in names}})
+
+    def made_quick(self) -> "Plan":
+        """The plan with what `--quick` changes."""
+        quick = self.quick
+        few = self.with_presets(quick.presets).with_repeats(self.repeats[: quick.repeats])
+        return few.model_copy(update={"set": self.set | quick.set, "series": quick.series, "draws": quick.draws})
+
+    def has(self, preset: str, row: Row) -> bool:
+        """Whether this row is run with this preset; what is not trained stands with the tuned ones."""
+        if row.model is None:
+            return preset == "tuned"
+        only = self.presets[preset].only
+        return not only or row.model in only
+
+    def choice(self, preset: str, row: Row) -> Choice:
+        """The preset of a model and what is changed of it, in one."""
+        common = self.presets[preset]
+        own = common.models.get(row.model or "", Choice())
+        why = " ".join(reason for reason in (common.why, own.why) if reason)
+        return Choice(preset=own.preset or common.preset, set=common.set | own.set | row.set | self.set, why=why)
+
+    def settings(self, preset: str, row: Row, seed: int) -> Settings:
+        """The settings of a run; those left open are chosen from the data."""
+        choice = self.choice(preset, row)
+        which = {"model": row.model, "objective": row.objective, "seed": seed}
+        return Settings().with_values((read_preset(choice.preset) if choice.preset else {}) | choice.set | which)
+
+
+def plan_names() -> list[str]:
+    folder = resources.files("vsdn.reproduction") / "plans"
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+def read_plan(name: str) -> Plan:
+    """A plan that ships with the library."""
+    if name not in plan_names():
+        raise SettingsError(f"there is no plan {name!r}; the plans are {', '.join(plan_names())}")
+    return parse_plan((resources.files("vsdn.reproduction") / "plans" / f"{name}.toml").read_text("utf-8"))
+
+
+def parse_plan(text: str) -> Plan:
+    """The checked plan of a TOML text."""
+    try:
+        plan = Plan.model_validate(tomllib.loads(text))
+    except ValidationError as error:
+        raise SettingsError(f"the plan's {first_fault(error)}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"the plan is not valid TOML: {error}") from None
+    _check(plan)
+    return plan
+
+
+def _check(plan: Plan) -> None:
+    """Refuses what no run could be made of, before any is begun."""
+    if bool(plan.seeds) == bool(plan.folds):
+        raise SettingsError("a plan has seeds or folds, and not both")
+    if unknown := plan.presets.keys() - set(PRESETS):
+        raise SettingsError(f"the presets of a plan are {' and '.join(PRESETS)}, but not {sorted(unknown)[0]!r}")
+    names = [row.name for row in plan.rows]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise SettingsError(f"two rows of a plan are called {sorted(twice)[0]}: give them a tag")
+    for row in plan.rows:
+        if (row.model is None) == (row.reference is None):
+            raise SettingsError(f"the row {row.title!r} should have a model or a reference, and not both")
+        if unknown := row.paper.keys() - plan.tasks.keys():
+            raise SettingsError(f"the row {row.title!r} has figures of an unknown task {sorted(unknown)[0]!r}")
+        if any(figures.keys() != set(SCORES) for figures in row.paper.values()):
+            raise SettingsError(f"the row {row.title!r} should have the paper's {' and '.join(SCORES)} of a task")
+        for preset in plan.presets:
+            if row.model is not None and plan.has(preset, row):
+                plan.settings(preset, row, 0)

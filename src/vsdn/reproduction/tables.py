@@ -1,0 +1,226 @@
+"""Results as tables: Markdown to read, CSV for programs; the paper's figures beside ours."""
+
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vsdn.reproduction.jobs import Job, Result, make_jobs, read_result
+from vsdn.reproduction.plans import SCORES, Plan, Row
+
+HEADINGS = {"nll": "NLL", "mse": "MSE", "crps": "CRPS", "coverage_50": "50 % covers", "coverage_90": "90 % covers"}
+DIGITS = {"nll": 3, "mse": 4, "crps": 4, "coverage_50": 3, "coverage_90": 3}
+BESIDE = ("crps", "coverage_50", "coverage_90")
+MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
+
+
+class Finished(NamedTuple):
+    """A job that is done."""
+
+    job: Job
+    result: Result
+
+
+class Spread(NamedTuple):
+    """The mean and standard deviation of some runs; no deviation of one."""
+
+    mean: float
+    std: float | None
+    num_runs: int
+
+
+def finished(plan: Plan, out: Path) -> list[Finished]:
+    """All runs of a plan that are done."""
+    found = ((job, read_result(out, job)) for job in make_jobs(plan))
+    return [Finished(job, result) for job, result in found if result is not None]
+
+
+def score_of(result: Result, task: str, score: str, per: str) -> float:
+    """A score of a run; NLL and MSE are means over values, or sums over the values of a row, a mean over rows."""
+    scores = result["scores"][task]
+    if per == "frame" and score in SCORES:
+        return scores[score] * scores["num_values"] / scores["num_rows"]
+    return scores[score]
+
+
+def spread(values: Iterable[float]) -> Spread | None:
+    """None of nothing."""
+    values = list(values)
+    if not values:
+        return None
+    return Spread(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+
+class Book:
+    """The results of a plan, by row and preset."""
+
+    def __init__(self, plan: Plan, runs: Sequence[Finished]):
+        self.plan, self.runs = plan, runs
+
+    def results(self, preset: str, row: Row) -> list[Result]:
+        return [run.result for run in self.runs if (run.job.preset, run.job.row) == (preset, row.name)]
+
+    def spread(self, task: str, preset: str, row: Row, score: str) -> Spread | None:
+        results = self.results(preset, row)
+        return spread(score_of(result, task, score, self.plan.per) for result in results if task in result["scores"])
+
+    def digits(self, score: str) -> int:
+        return self.plan.digits.get(score, DIGITS[score])
+
+    def printed(self, task: str, row: Row, score: str) -> str:
+        """The paper's figure."""
+        figure = row.paper.get(task, {}).get(score)
+        digits = self.plan.paper_digits.get(score, self.digits(score))
+        return "" if figure is None else shown(figure, digits)
+
+    def reasons(self) -> list[str]:
+        """Why settings were changed, once each, in the order of their marks; not of a quick look."""
+        plan = self.plan
+        if plan.series is not None:
+            return []
+        own = [choice.why for preset in plan.presets.values() for choice in preset.models.values()]
+        common = [preset.why for preset in plan.presets.values()]
+        return list(dict.fromkeys(why for why in (*common, *own) if why))
+
+    def mark(self, why: str) -> str:
+        reasons = self.reasons()
+        return MARKS[reasons.index(why)] if why in reasons else ""
+
+    def cell(self, task: str, preset: str, row: Row, score: str) -> str:
+        """E.g. −1.258 ± 0.004, with a mark where the model's own settings were changed."""
+        found = self.spread(task, preset, row, score)
+        own = self.plan.presets[preset].models.get(row.model or "")
+        return "" if found is None else shown(found, self.digits(score)) + self.mark(own.why if own else "")
+
+
+def shown(found: Spread | tuple[float, float], digits: int) -> str:
+    """E.g. −1.258 ± 0.004, with a minus sign and not a hyphen."""
+    mean, std = found[0], found[1]
+    text = f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
+    return text.replace("-", "−")
+
+
+def markdown(plan: Plan, runs: Sequence[Finished]) -> str:
+    """The page of a plan: for each task what the paper reports beside ours, then calibration, then what it cost."""
+    book, pages = Book(plan, runs), [f"# {plan.title}\n", f"{plan.about.strip()}\n"]
+    if plan.series is not None:
+        pages.append(f"**A quick look, not the protocol**: {plan.series} series of each part, few epochs.\n")
+    for name, asked in plan.tasks.items():
+        if asked.beside is None:
+            pages += [f"## {asked.title}\n", _compared(book, name), "", _calibration(book, name), ""]
+    pages += ["## Cost\n", _cost(book), "", _protocol(book)]
+    return "\n".join(pages)
+
+
+def _compared(book: Book, task: str) -> str:
+    plan, rows = book.plan, book.plan.rows
+    tasks = [name for name, asked in plan.tasks.items() if task in (name, asked.beside)]
+    printed = any(task in row.paper for row in rows)
+    heads, columns = ["model"], [[row.title for row in rows]]
+    for score in SCORES:
+        if printed:
+            heads.append(f"{HEADINGS[score]}, the paper")
+            columns.append([book.printed(task, row, score) for row in rows])
+        for name in tasks:
+            for preset, about in plan.presets.items():
+                also = f", {plan.tasks[name].column}" if name != task else ""
+                heads.append(f"{HEADINGS[score]}, {about.title}{also}{book.mark(about.why)}")
+                columns.append([book.cell(name, preset, row, score) for row in rows])
+    return _table(heads, zip(*columns, strict=True))
+
+
+def _calibration(book: Book, task: str) -> str:
+    plan = book.plan
+    tasks = [name for name, asked in plan.tasks.items() if task in (name, asked.beside)]
+    heads, lines = ["model", "settings", *(HEADINGS[score] for score in BESIDE)], []
+    for row in plan.rows:
+        for preset, about in plan.presets.items():
+            for name in tasks:
+                if book.spread(name, preset, row, BESIDE[0]) is None:
+                    continue
+                also = f", {plan.tasks[name].column}" if name != task else ""
+                cells = [book.cell(name, preset, row, score) for score in BESIDE]
+                lines.append([row.title, "none" if row.model is None else f"{about.title}{also}", *cells])
+    return _table(heads, lines)
+
+
+def _cost(book: Book) -> str:
+    heads, lines = ["model", "settings", "runs", "epochs", "minutes a run", "CPU-minutes a run", "parameters"], []
+    for row in book.plan.rows:
+        for preset, about in book.plan.presets.items():
+            results = [result for result in book.results(preset, row) if "epochs" in result]
+            if not results:
+                continue
+            mean = lambda name, results=results: statistics.mean(result.get(name) or 0.0 for result in results)
+            minutes = [f"{mean(name) / 60:.1f}" for name in ("seconds", "cpu_seconds")]
+            cells = [str(len(results)), f"{mean('epochs'):.0f}", *minutes, f"{results[0]['parameters']:,}"]
+            lines.append([row.title, about.title, *cells])
+    return _table(heads, lines)
+
+
+def _protocol(book: Book) -> str:
+    """What goes under the tables: what is a mean of what, why settings were changed, what is not done yet."""
+    plan = book.plan
+    over = f"{plan.repeated} {', '.join(map(str, plan.repeats))}"
+    unit = "frames of the sum over a frame's values" if plan.per == "frame" else "observed values"
+    lines = [
+        f"Mean ± standard deviation over {over}. NLL and MSE are means over {unit}, CRPS and coverage over values."
+    ]
+    lines += [f"{asked.column}: {asked.title}." for asked in plan.tasks.values() if asked.beside]
+    lines += [f"{book.mark(why)} {why}" for why in book.reasons()]
+    missing = [job.name for job in make_jobs(plan) if job.name not in {run.job.name for run in book.runs}]
+    if missing:
+        some = ", ".join(missing[:6]) + (", …" if len(missing) > 6 else "")
+        lines.append(f"Not done yet: {len(missing)} of {len(missing) + len(book.runs)} runs ({some}).")
+    lines.append("Every run: `runs.csv`. All settings: `settings.json`. What it was run with: `versions.json`.")
+    return "\n\n".join(lines) + "\n"
+
+
+def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; all but the texts on the left stand to the right."""
+    sides = ["---" if head in ("model", "settings") else "--:" for head in heads]
+    line = lambda cells: "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+    return "\n".join(line(cells) for cells in (heads, sides, *lines))
+
+
+RUN_COLUMNS = ("preset", "row", "seed", "fold", "task", *HEADINGS, "num_values", "num_rows")
+COST_COLUMNS = ("epochs", "best_epoch", "valid_nll", "skipped", "seconds", "cpu_seconds", "parameters")
+
+
+def runs_csv(runs: Sequence[Finished]) -> str:
+    """A line for each run and task, scores as means over values."""
+    lines = []
+    for job, result in runs:
+        seed = "" if job.settings is None else job.settings.training.seed
+        about = {name: result.get(name, "") for name in COST_COLUMNS}
+        origin = {"vsdn": result["versions"]["vsdn"], "commit": result["versions"]["commit"] or ""}
+        which = {"preset": job.preset, "row": job.row, "seed": seed, "fold": job.fold}
+        for task, scores in result["scores"].items():
+            lines.append({**which, "task": task, **scores, **about, **origin})
+    return _csv([*RUN_COLUMNS, *COST_COLUMNS, "vsdn", "commit"], lines)
+
+
+def table_csv(plan: Plan, runs: Sequence[Finished]) -> str:
+    """A line for each mean of the tables."""
+    book, lines = Book(plan, runs), []
+    for task in plan.tasks:
+        for row in plan.rows:
+            for score, figure in row.paper.get(task, {}).items():
+                of = {"task": task, "row": row.name, "settings": "the paper", "score": score}
+                lines.append({**of, "mean": figure[0], "std": figure[1]})
+            for preset in plan.presets:
+                for score in HEADINGS:
+                    of = {"task": task, "row": row.name, "settings": preset, "score": score}
+                    if found := book.spread(task, preset, row, score):
+                        lines.append({**of, **found._asdict()})
+    return _csv(["task", "row", "settings", "score", "mean", "std", "num_runs"], lines)
+
+
+def _csv(columns: Sequence[str], lines: Iterable[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()

@@ -1,0 +1,191 @@
+"""One run in a process of its own: `python -m vsdn.reproduction.worker`, told what to do by a line of JSON.
+
+The line comes by standard input, which stays open as long as the parent lives: when it ends, so does this process.
+"""
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vsdn import checkpoint
+from vsdn.data import Table
+from vsdn.datasets import DATASETS
+from vsdn.datasets.base import Parts
+from vsdn.errors import RunError, VsdnError
+from vsdn.files import read_json, write_json
+from vsdn.fitted import Fitted
+from vsdn.fitting import fingerprint, fit, resume
+from vsdn.planning import choose
+from vsdn.reproduction.jobs import Job, Result, result_path, write_result
+from vsdn.reproduction.provenance import versions
+from vsdn.reproduction.references import REFERENCES
+from vsdn.settings import Settings
+
+TICK = 5.0  # seconds between two notes of the cost
+
+
+class Clock:
+    """What a run has cost so far, stops and kills included: seconds, and those of all cores; kept in a file."""
+
+    def __init__(self, path: Path, before: dict[str, float]):
+        self.path, self.before = path, before
+        self.began, self.over = (time.monotonic(), time.process_time()), threading.Event()
+
+    def __enter__(self) -> "Clock":
+        threading.Thread(target=self._tick, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        write_json(self.path, self.cost())
+
+    def cost(self) -> dict[str, float]:
+        now = {"seconds": time.monotonic() - self.began[0], "cpu_seconds": time.process_time() - self.began[1]}
+        return {name: round(self.before.get(name, 0.0) + spent, 1) for name, spent in now.items()}
+
+    def _tick(self) -> None:
+        while not self.over.wait(TICK):
+            write_json(self.path, self.cost())
+
+
+class Trained(NamedTuple):
+    """A fitted model, what it cost, and remarks."""
+
+    fitted: Fitted
+    cost: dict[str, float]
+    notes: tuple[str, ...]
+
+
+def do(job: Job, out: Path, data: Path) -> Result | None:
+    """The result of a job, trained as far as it was not yet; None if it was asked to stop."""
+    parts = limited(DATASETS[job.dataset].load(data, job.fold), job.series)
+    origin: dict[str, Any] = {
+        "versions": versions(),
+        "data": fingerprint(parts.train, parts.valid),
+        "notes": list(parts.train.notes),
+    }
+    if job.settings is None:
+        asks = REFERENCES[job.reference or ""]
+        return {"scores": {name: asks(parts, asked) for name, asked in job.tasks.items()}, **origin}
+    trained = train(job, job.settings, parts, out)
+    if trained.fitted.interrupted:
+        return None
+    scores = {name: _score(trained.fitted, parts, job, name) for name in job.tasks}
+    notes = [*origin.pop("notes"), *trained.notes]
+    return {"scores": scores, **_about(trained.fitted), **trained.cost, **origin, "notes": notes}
+
+
+def limited(parts: Parts, count: int | None) -> Parts:
+    """The parts with so many series each at most, the first."""
+    if count is None:
+        return parts
+    first = lambda table: table.select(np.arange(min(count, table.num_series)))
+    train, valid, test = first(parts.train), first(parts.valid), first(parts.test)
+    return Parts(train, valid, test, None if parts.removed is None else _alike(parts.removed, test))
+
+
+def _alike(table: Table, other: Table) -> Table:
+    """The series of a table that the other has too."""
+    return table.select(np.flatnonzero(np.isin(table.ids, other.ids)))
+
+
+def train(job: Job, wanted: Settings, parts: Parts, out: Path) -> Trained:
+    """The fitted model; a begun run goes on, one with other settings or data is replaced.
+
+    A run in the folder counts as begun whoever made it, if all its settings and its data are those of the job.
+    """
+    folder, cost = out / job.name, out / f"{job.name}.cost.json"
+    for left in out.glob(f".{job.name}.*.part"):  # by a kill
+        shutil.rmtree(left, ignore_errors=True)
+    why = _why_anew(folder, wanted, parts)
+    values = {key: value for section in wanted.model_dump().values() for key, value in section.items()}
+    given = {key: value for key, value in values.items() if value is not None}
+    begun = why is None and folder.exists()
+    with Clock(cost, _cost_before(job, out) if begun else {}) as clock:
+        if begun:
+            fitted = resume(folder, parts.train, valid=parts.valid, progress=False)
+        else:
+            fitted = fit(parts.train, valid=parts.valid, settings=given, out=folder, overwrite=True, progress=False)
+    return Trained(fitted, clock.cost(), () if why is None else (f"{why}: trained anew",))
+
+
+def _why_anew(folder: Path, wanted: Settings, parts: Parts) -> str | None:
+    """Why the run in a folder is not the one that is wanted; None if it is, or if there is none."""
+    if not (folder / "config.json").exists():
+        return None
+    try:
+        config = checkpoint.read_config(folder)
+    except VsdnError as error:
+        return str(error)
+    if choose(config.settings, parts.train) != choose(wanted, parts.train):
+        return "the run that was there has other settings"
+    same = config.source.fingerprint == fingerprint(parts.train, parts.valid)
+    return None if same else "the run that was there was fitted to other data"
+
+
+def _cost_before(job: Job, out: Path) -> dict[str, float]:
+    """What the run has cost so far, by its own note or by a result that is there."""
+    for path in (out / f"{job.name}.cost.json", result_path(out, job)):
+        if path.exists():
+            found = read_json(path)
+            return {name: float(found[name]) for name in ("seconds", "cpu_seconds") if name in found}
+    return {}
+
+
+def _score(fitted: Fitted, parts: Parts, job: Job, task: str) -> dict[str, Any]:
+    asked = job.tasks[task]
+    how: dict[str, Any] = {"draws": job.draws, "method": asked.method, "seed": 0}
+    if asked.removed:
+        return fitted.evaluate(parts.test, asked.task, hidden=parts.removed, **how)
+    return fitted.evaluate(parts.test, asked.task, after=asked.after, next=asked.next, **how)
+
+
+def _about(fitted: Fitted) -> dict[str, Any]:
+    last = fitted.epochs[-1] if fitted.epochs else None
+    return {
+        "epochs": 0 if last is None else last.epoch,
+        "best_epoch": None if last is None else last.best_epoch,
+        "valid_nll": None if last is None else last.best_nll,
+        "skipped": 0 if last is None else last.skipped,
+        "parameters": fitted.num_params,
+        "settings": fitted.settings.model_dump(mode="json"),
+    }
+
+
+def _end_with_parent() -> None:
+    """Nothing; once standard input ends, this process does too, at once: what is on disk is whole at any moment."""
+
+    def watch() -> None:
+        while os.read(0, 4096):  # not by sys.stdin, whose lock would be held when Python ends
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> int:
+    """0 when the result is written, 130 when asked to stop before, 2 and one line if it cannot be done."""
+    order = json.loads(sys.stdin.readline())
+    _end_with_parent()
+    job, out = Job.model_validate(order["job"]), Path(order["out"])
+    try:
+        if job.key != order["key"]:
+            raise RunError("the program was changed while it ran: start it again")
+        result = do(job, out, Path(order["data"]))
+        if result is not None:
+            write_result(out, job, result)
+    except VsdnError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 130 if result is None else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

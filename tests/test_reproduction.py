@@ -1,0 +1,441 @@
+"""Plans are what the paper says; no finished run is repeated, no begun one lost; tables hold what the runs came to."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from vsdn import cli, fitting
+from vsdn.datasets import DATASETS, double_ou
+from vsdn.datasets.base import Dataset, Parts
+from vsdn.errors import SettingsError
+from vsdn.models import MODELS
+from vsdn.progress import Interrupt
+from vsdn.reproduction import command, figures, running, tables, worker
+from vsdn.reproduction.jobs import Job, changes, make_jobs, read_result, write_result
+from vsdn.reproduction.plans import parse_plan, plan_names, read_plan
+from vsdn.reproduction.references import REFERENCES
+from vsdn.reproduction.results import write_results
+
+TINY = """
+title = "Tiny"
+about = "Two rows."
+dataset = "double-ou"
+seeds = [1, 2]
+rows = [
+    { title = "Last", model = "last-value", paper.prediction = { nll = [-1.0, 0.25], mse = [0.5, 0.125] } },
+    { title = "Mean", model = "mean" },
+    { title = "Floor", reference = "bayes-optimal" },
+]
+
+[tasks.prediction]
+title = "Prediction: the next row"
+task = "prediction"
+after = 4.0
+next = 1
+
+[presets.paper]
+title = "appendix C"
+only = ["last-value"]
+set = { epochs = 1 }
+why = "Too long otherwise."
+
+[presets.tuned]
+title = "tuned"
+set = { epochs = 2, batch_size = 10, num_buckets = 1 }
+
+[quick]
+series = 12
+set = { epochs = 1 }
+"""
+# Appends a line to a log, then does what its row says; a row that fails does so once, a slow one waits to be killed.
+FAKE = """
+import json, pathlib, sys, time
+order = json.loads(sys.stdin.readline())
+out, job = pathlib.Path(order["out"]), order["job"]
+name = ("" if job["preset"] == "tuned" else "paper-") + f"{job['row']}-{job['repeat']}"
+with (out / "log").open("a") as log:
+    log.write(name + "\\n")
+if (out / f"{name}.wait").exists():
+    time.sleep(60)
+if (out / f"{name}.fail").exists():
+    sys.exit("error: it broke")
+scores = {"nll": 1.0, "mse": 2.0, "crps": 3.0, "coverage_50": 0.5, "coverage_90": 0.9, "num_values": 4, "num_rows": 2}
+result = {"scores": {"prediction": scores}, "versions": {"vsdn": "0", "commit": None}, "data": "d", "notes": []}
+(out / f"{name}.json").write_text(json.dumps({"key": order["key"], "job": {}, **result}))
+"""
+
+
+class Silent:
+    """A watcher that notes what it is told, and may do something at a look."""
+
+    def __init__(self, at_look=lambda running: None):
+        self.ends, self.at_look = [], at_look
+
+    def began(self, job):
+        pass
+
+    def ended(self, job, result, why):
+        self.ends.append(job.name)
+
+    def look(self, running, left):
+        self.at_look(running)
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """A function that runs jobs with a trainer that only pretends to, and gives what came of them."""
+    monkeypatch.setattr(running, "POLL", 0.02)
+    script = tmp_path / "fake.py"
+    script.write_text(FAKE)
+
+    def run(jobs, watcher=None, at_once=2):
+        left = [job for job in jobs if read_result(tmp_path, job) is None]
+        order = (sys.executable, "-S", str(script))
+        return running.run(left, tmp_path, tmp_path, watcher or Silent(), at_once=at_once, command=order)
+
+    return run
+
+
+def starts(folder: Path) -> list[str]:
+    return sorted((folder / "log").read_text().split())
+
+
+@pytest.mark.parametrize("name", plan_names())
+def test_plans_name_what_exists(name):
+    plan = read_plan(name)
+    jobs = make_jobs(plan) + make_jobs(plan.made_quick())  # their settings were checked when they were made
+    assert len({job.name for job in make_jobs(plan)}) == len(make_jobs(plan))
+    for row in plan.rows:
+        assert row.model in MODELS or row.reference in REFERENCES
+    for preset in plan.presets.values():
+        assert {*preset.only, *preset.models} <= {row.model for row in plan.rows}
+        assert all(choice.why for choice in (preset, *preset.models.values()) if "max_step" in choice.set)
+    trained = {job.settings.model.model for job in jobs if job.settings is not None}
+    if "ablation" not in name:
+        assert trained == MODELS.keys()  # every model, also in a quick look
+
+
+def test_the_papers_figures_are_those_of_the_paper():
+    figure = lambda plan, row, task="prediction": {r.name: r.paper for r in read_plan(plan).rows}[row][task]
+    assert figure("human36m", "vsdn-s-iwae") == {"nll": (-127.12, 5.19), "mse": (0.1797, 0.073)}
+    assert figure("human36m", "latent-sde-vae", "interpolation") == {"nll": (-62.93, 1.28), "mse": (0.8311, 0.060)}
+    assert figure("mocap", "latent-ode-vae") == {"nll": (14.99, 1.64), "mse": (49.51, 0.38)}
+    assert figure("mocap", "vsdn-s-iwae", "interpolation") == {"nll": (-115.24, 2.50), "mse": (20.12, 0.18)}
+    assert figure("double-ou", "vsdn-f-vae") == {"nll": (-1.145, 0.029), "mse": (0.0065, 0.0003)}
+    assert figure("ushcn", "vsdn-s-iwae") == {"nll": (0.654, 0.084), "mse": (0.381, 0.058)}
+    for plan in ("human36m", "mocap", "double-ou", "ushcn"):
+        assert sum(bool(row.paper) for row in read_plan(plan).rows) == 8
+
+
+def test_appendix_c_is_what_the_paper_says():
+    sizes = ("hidden_size", "latent_size", "width", "init_width")
+    for plan, step, wanted, batch in (
+        ("double-ou", 0.01, (15, 15, 25, 128), 250),
+        ("ushcn", 0.1, (15, 15, 25, 128), 500),
+        ("mocap", 0.25, (512, 128, 256, 128), 64),
+    ):
+        whole = read_plan(plan)
+        bare = whole.presets["paper"].model_copy(update={"set": {}})  # without what is changed for time
+        settings = whole.model_copy(update={"presets": {"paper": bare}}).settings("paper", whole.rows[0], 0)
+        assert tuple(getattr(settings.model, size) for size in sizes) == wanted
+        assert (settings.data.max_step, settings.training.batch_size) == (step, batch)
+        assert (settings.training.learning_rate, settings.objective.num_paths) == (1e-4, 5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('model = "mean"', 'model = "median"', "median"),
+        ("epochs = 2", "epoch = 2", "no setting 'epoch'"),
+        ("seeds = [1, 2]", "", "seeds or folds"),
+        ('title = "Tiny"', "", "title is missing"),
+        ('model = "mean"', 'model = "last-value"', "a tag"),
+    ],
+)
+def test_a_plan_that_no_run_can_be_made_of_is_refused(old, new, said):
+    assert old in TINY
+    with pytest.raises(SettingsError, match=said):
+        parse_plan(TINY.replace(old, new))
+
+
+def test_tuned_runs_are_called_as_they_always_were():
+    names = [job.name for job in make_jobs(read_plan("double-ou"))]
+    assert names[0] == "latent-ode-vae-10"
+    assert {"vsdn-f-iwae-11", "paper-vsdn-s-vae-12", "bayes-optimal-10"} <= set(names)
+    assert "bayes-optimal-11" not in names  # the same for every seed
+
+
+def test_a_finished_run_is_never_repeated_and_a_changed_one_is(fake, tmp_path):
+    jobs = make_jobs(parse_plan(TINY))
+    assert len(fake(jobs).done) == len(jobs) == 7
+    assert fake(jobs).done == {}
+    assert starts(tmp_path) == sorted(job.name for job in jobs)
+    other = make_jobs(parse_plan(TINY.replace("epochs = 2", "epochs = 3").replace("Two rows", "Three")))
+    assert {name.rsplit("-", 1)[0] for name in fake(other).done} == {"last-value-vae", "mean-vae"}
+
+
+def test_what_has_changed_is_told(tmp_path):
+    before, now = (make_jobs(parse_plan(TINY.replace("epochs = 2", f"epochs = {n}")))[0] for n in (2, 3))
+    assert changes(tmp_path, now) == []
+    write_result(tmp_path, before, {})
+    assert changes(tmp_path, before) == []
+    assert changes(tmp_path, now) == ["settings.training.epochs 2 → 3"]
+
+
+def test_a_failure_does_not_lose_the_others(fake, tmp_path):
+    jobs = make_jobs(parse_plan(TINY))
+    (tmp_path / "mean-vae-1.fail").touch()
+    outcome = fake(jobs)
+    assert outcome.failed == {"mean-vae-1": "it broke (exit code 1)"}
+    assert len(outcome.done) == 6
+    (tmp_path / "mean-vae-1.fail").unlink()
+    assert list(fake(jobs).done) == ["mean-vae-1"]
+
+
+def test_interrupted_runs_are_stopped_and_go_on(fake, tmp_path):
+    jobs, seen = make_jobs(parse_plan(TINY)), []
+    (tmp_path / "mean-vae-1.wait").touch()
+
+    def interrupt_when_alone(running):
+        seen.extend(each.process for each in running if each.process not in seen)
+        if [each.job.name for each in running] == ["mean-vae-1"] and len(watcher.ends) == 6:
+            signal.raise_signal(signal.SIGINT)
+
+    watcher = Silent(interrupt_when_alone)
+    outcome = fake(jobs, watcher)
+    assert outcome.stopped
+    assert (len(outcome.done), outcome.failed) == (6, {})
+    assert all(process.poll() is not None for process in seen)  # nobody outlives us
+    (tmp_path / "mean-vae-1.wait").unlink()
+    assert list(fake(jobs).done) == ["mean-vae-1"]
+
+
+def test_a_run_that_is_killed_is_a_failure_and_not_forgotten(fake, tmp_path):
+    (tmp_path / "mean-vae-1.wait").touch()
+    kill = lambda running: [each.process.terminate() for each in running if each.job.name == "mean-vae-1"]
+    assert "mean-vae-1" in fake(make_jobs(parse_plan(TINY)), Silent(kill)).failed
+
+
+@pytest.fixture
+def small(monkeypatch, lenient):
+    """A function from a plan to its jobs by name, on few series in the place of Double-OU; nothing is scored."""
+    parts = double_ou.split(double_ou.make(60, seed=3))
+    few = Dataset("double-ou", "", "", (), 1, lambda folder, fold: Parts(*parts))
+    monkeypatch.setitem(DATASETS, "double-ou", few)
+    some = lambda fitted: dict.fromkeys(tables.HEADINGS, fitted.epochs[-1].valid_nll)
+    monkeypatch.setattr(worker, "_score", lambda fitted, parts, job, task: some(fitted))
+    return lambda text=TINY: {job.name: job for job in make_jobs(parse_plan(text))}
+
+
+def do(job: Job, out: Path) -> dict:
+    result = worker.do(job, out, out)
+    assert result is not None
+    write_result(out, job, result)
+    return result
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(small, tmp_path, monkeypatch):
+    job = small()["last-value-vae-1"]
+    for folder in ("whole", "cut"):
+        (tmp_path / folder).mkdir()
+    whole = do(job, tmp_path / "whole")
+
+    @contextmanager
+    def asked():
+        interrupt = Interrupt()
+        interrupt.asked = True
+        yield interrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "interruptible", asked)
+        assert worker.do(job, tmp_path / "cut", tmp_path) is None  # after its first step
+    begun = (tmp_path / "cut" / job.name / "config.json").stat().st_ino
+    cut = do(job, tmp_path / "cut")
+    assert (tmp_path / "cut" / job.name / "config.json").stat().st_ino == begun  # the same run, not one like it
+    assert cut["scores"] == whole["scores"]
+    assert (whole["epochs"], whole["notes"], cut["notes"]) == (2, [], [])
+    weights = [(tmp_path / folder / job.name / "model.safetensors").read_bytes() for folder in ("whole", "cut")]
+    assert weights[0] == weights[1]
+    assert read_result(tmp_path / "cut", job)["settings"]["training"]["epochs"] == 2
+
+
+def test_a_run_of_other_settings_is_trained_anew_and_says_so(small, tmp_path):
+    first = do(small()["last-value-vae-1"], tmp_path)
+    (tmp_path / "last-value-vae-1.json").unlink()
+    again = do(small()["last-value-vae-1"], tmp_path)  # the run is there: it is scored alone
+    assert (again["notes"], again["scores"]) == ([], first["scores"])
+    assert again["seconds"] >= first["seconds"]  # what it cost before is not forgotten
+    other = small(TINY.replace("epochs = 2", "epochs = 3"))["last-value-vae-1"]
+    result = do(other, tmp_path)
+    assert result["epochs"] == 3
+    assert result["notes"] == ["the run that was there has other settings: trained anew"]
+
+
+def test_a_worker_ends_with_its_parent(tmp_path):
+    job = make_jobs(parse_plan(TINY))[0]
+    order = {"job": job.model_dump(mode="json"), "key": job.key, "out": str(tmp_path), "data": str(tmp_path)}
+    done = subprocess.run(running.WORKER, input=json.dumps(order) + "\n", text=True, timeout=60, check=False)
+    assert done.returncode == 1  # its input has ended, as when a parent is killed
+    assert list(tmp_path.iterdir()) == []
+
+
+def fill(plan, out: Path) -> None:
+    """Results by hand: the scores of a seed are its number above those of the first."""
+    for job in make_jobs(plan):
+        base = {"last-value-vae": -1.0, "mean-vae": 0.5, "bayes-optimal": -2.0}[job.row] + job.repeat
+        scores = {"nll": base, "mse": 0.25, "crps": 0.125, "coverage_50": 0.5, "coverage_90": 0.9}
+        counts = {"num_values": 30, "num_rows": 10}
+        origin = {"versions": {"vsdn": "0", "commit": None}, "data": "d", "notes": []}
+        about = {"epochs": 2, "seconds": 60, "cpu_seconds": 90, "parameters": 4}
+        about = about | {"settings": job.settings.model_dump()} if job.settings else {}
+        above = {"prediction": 0.0, "smoothing": 10.0}
+        told = {task: scores | counts | {"nll": base + above[task]} for task in job.tasks}
+        write_result(out, job, {"scores": told, **about, **origin})
+
+
+EXPECTED = """# Tiny
+
+Two rows.
+
+## Prediction: the next row
+
+| model | NLL, the paper | NLL, appendix C¹ | NLL, tuned | MSE, the paper | MSE, appendix C¹ | MSE, tuned |
+| --- | --: | --: | --: | --: | --: | --: |
+| Last | −1.000 ± 0.250 | 0.500 ± 0.707 | 0.500 ± 0.707 | 0.5000 ± 0.1250 | 0.2500 ± 0.0000 | 0.2500 ± 0.0000 |
+| Mean | | | 2.000 ± 0.707 | | | 0.2500 ± 0.0000 |
+| Floor | | | −1.000 | | | 0.2500 |
+
+| model | settings | CRPS | 50 % covers | 90 % covers |
+| --- | --- | --: | --: | --: |
+| Last | appendix C | 0.1250 ± 0.0000 | 0.500 ± 0.000 | 0.900 ± 0.000 |
+| Last | tuned | 0.1250 ± 0.0000 | 0.500 ± 0.000 | 0.900 ± 0.000 |
+| Mean | tuned | 0.1250 ± 0.0000 | 0.500 ± 0.000 | 0.900 ± 0.000 |
+| Floor | none | 0.1250 | 0.500 | 0.900 |
+
+## Cost
+
+| model | settings | runs | epochs | minutes a run | CPU-minutes a run | parameters |
+| --- | --- | --: | --: | --: | --: | --: |
+| Last | appendix C | 2 | 2 | 1.0 | 1.5 | 4 |
+| Last | tuned | 2 | 2 | 1.0 | 1.5 | 4 |
+| Mean | tuned | 2 | 2 | 1.0 | 1.5 | 4 |
+
+Mean ± standard deviation over seeds 1, 2. NLL and MSE are means over observed values, CRPS and coverage over values.
+
+¹ Too long otherwise.
+
+Every run: `runs.csv`. All settings: `settings.json`. What it was run with: `versions.json`.
+"""
+
+
+def test_the_page_of_a_plan(tmp_path):
+    plan = parse_plan(TINY)
+    fill(plan, tmp_path)
+    assert tables.markdown(plan, tables.finished(plan, tmp_path)) == EXPECTED
+    (tmp_path / "mean-vae-2.json").unlink()
+    page = tables.markdown(plan, tables.finished(plan, tmp_path))
+    assert "| Mean | | | 1.500 | | | 0.2500 |" in page
+    assert "Not done yet: 1 of 7 runs (mean-vae-2)." in page
+
+
+def test_a_task_may_be_for_some_models_and_have_its_columns_beside_another(tmp_path):
+    asked = {"title": "later rows too", "task": "interpolation", "beside": "prediction", "column": "smoothed"}
+    lines = ["[tasks.smoothing]", 'only = ["mean"]', *(f'{key} = "{value}"' for key, value in asked.items()), ""]
+    plan = parse_plan(TINY.replace("[presets.paper]", "\n".join(lines) + "[presets.paper]"))
+    assert {tuple(job.tasks) for job in make_jobs(plan) if job.row != "mean-vae"} == {("prediction",)}
+    fill(plan, tmp_path)
+    page = tables.markdown(plan, tables.finished(plan, tmp_path))
+    assert (
+        "| model | NLL, the paper | NLL, appendix C¹ | NLL, tuned | NLL, appendix C, smoothed¹ | NLL, tuned, smoothed |"
+        in page
+    )
+    assert "| Mean | | | 2.000 ± 0.707 | | 12.000 ± 0.707 |" in page
+    assert "| Mean | tuned, smoothed | 0.1250 ± 0.0000 |" in page
+    assert page.count("| Last | tuned") == 2  # calibration and cost, and nothing smoothed
+    assert "smoothed: later rows too." in page
+
+
+def test_results_are_small_and_say_where_they_came_from(tmp_path):
+    plan = parse_plan(TINY)
+    fill(plan, tmp_path)
+    assert write_results(plan, tmp_path, tmp_path / "results") == []
+    names = {path.name for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    assert names == {"table.md", "table.csv", "runs.csv", "settings.json", "versions.json", "prediction.png"}
+    assert sum(path.stat().st_size for path in (tmp_path / "results").rglob("*")) < 200_000
+    assert not any(os.fsencode(tmp_path) in path.read_bytes() for path in (tmp_path / "results").glob("*.*"))
+    lines = (tmp_path / "results" / "table.csv").read_text().splitlines()
+    assert lines[0] == "task,row,settings,score,mean,std,num_runs"
+    assert "prediction,last-value-vae,the paper,nll,-1.0,0.25," in lines
+    settings = json.loads((tmp_path / "results" / "settings.json").read_text())
+    assert settings["tuned: mean-vae"]["training"]["batch_size"] == 10
+
+
+def test_a_frame_counts_the_sum_over_its_values():
+    scores = {"nll": 2.0, "mse": 0.5, "crps": 0.25, "num_values": 93, "num_rows": 3}
+    of = lambda score, per: tables.score_of({"scores": {"t": scores}}, "t", score, per)
+    assert (of("nll", "frame"), of("mse", "frame"), of("crps", "frame")) == (62.0, 15.5, 0.25)
+    assert of("nll", "value") == 2.0
+
+
+def test_bounds_are_drawn_against_epochs(small, tmp_path):
+    kept = "epochs = 2, start = 0.0, valid_bound = true,"
+    text = TINY.replace("seeds", "curves = true\nseeds").replace("epochs = 2,", kept)
+    plan, jobs = parse_plan(text), small(text)
+    do(jobs["last-value-vae-1"], tmp_path)
+    (curve,) = figures.read_curves(tables.finished(plan, tmp_path), tmp_path)
+    records = [json.loads(line) for line in (tmp_path / "last-value-vae-1" / "metrics.jsonl").read_text().splitlines()]
+    assert curve.losses["loss"] == [record["loss"] for record in records]
+    # without latent paths and from a given start, the bound is the likelihood that it is validated by
+    assert curve.losses["valid_loss"] == pytest.approx([record["valid_nll"] for record in records], abs=1e-5)
+    write_results(plan, tmp_path, tmp_path / "results")
+    assert (tmp_path / "results" / "figures" / "bounds.png").stat().st_size > 5000
+
+
+def test_what_cannot_be_asked_for_is_refused(tmp_path):
+    for options, said in (
+        ({"preset": "ours"}, "paper, tuned or both"),
+        ({"folds": "0"}, "repeated over seeds"),
+        ({"seeds": "3"}, "10, 11, 12"),
+        ({"model": ["median"]}, "models of this plan"),
+    ):
+        with pytest.raises(SettingsError, match=said):
+            command.reproduce("double-ou", out=tmp_path, list=True, **options)
+
+
+def test_listing_runs_nothing(capsys, tmp_path):
+    assert cli.main(["reproduce", "double-ou", "--list", "--out", str(tmp_path / "runs"), "--seeds", "10"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 21
+    assert lines[0].split() == ["to", "do", "latent-ode-vae-10"]
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_quick_look_at_double_ou(tmp_path):
+    """Killed in the midst, gone on with, and then nothing is left to do."""
+    words = [sys.executable, "-m", "vsdn.cli", "reproduce", "double-ou", "--quick", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    results = lambda: list((tmp_path / "out").glob("*-*[0-9].json"))
+    while not results() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.2)
+    process.kill()
+    process.communicate()
+    early = {path: path.stat().st_mtime_ns for path in results()}
+    assert early
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+    assert all(path.stat().st_mtime_ns == at for path, at in early.items())  # not repeated
+    page = (tmp_path / "out" / "results" / "table.md").read_text()
+    assert "Not done yet" not in page
+    assert page.count("VSDN-S (IWAE)") == 3
+    assert "−1.145 ± 0.029" in page  # the paper's, beside ours
+    again = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert "13 of 13 runs are done already" in again.stderr
+    assert "table.md" in done.stdout
