@@ -10,7 +10,7 @@ import typer
 from vsdn.datasets import DATASETS
 from vsdn.datasets.base import data_folder
 from vsdn.errors import SettingsError
-from vsdn.reproduction import running
+from vsdn.reproduction import noise, running
 from vsdn.reproduction.display import Display
 from vsdn.reproduction.jobs import Job, changes, make_jobs, read_result
 from vsdn.reproduction.plans import PRESETS, Plan, plan_names, read_plan
@@ -18,9 +18,11 @@ from vsdn.reproduction.provenance import num_cores
 from vsdn.reproduction.results import write_results
 from vsdn.reproduction.running import Outcome
 
+APPENDIX_B = "appendix-b"  # no runs: gradients are measured, in a minute
+
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(plan_names())}.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join([*plan_names(), APPENDIX_B])}.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the runs. [default: runs/NAME]")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side. [default: one a core]")] = None,
     model: Annotated[list[str] | None, typer.Option(help="These models alone; may be given again.")] = None,
@@ -42,6 +44,9 @@ def reproduce(
 
     Example: vsdn reproduce double-ou --preset tuned --jobs 2
     """
+    if name == APPENDIX_B:
+        noise.run(results or Path("experiments/results") / name, quick=quick, progress=not quiet)
+        return 0
     whole = read_plan(name).made_quick() if quick else read_plan(name)
     label = f"{name}-quick" if quick else name
     out = out or Path("runs") / label
