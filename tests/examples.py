@@ -10,7 +10,7 @@ import numpy as np
 from vsdn import inference
 from vsdn.data import Scaler, Table
 from vsdn.grids import Grid, Marching, make_grids
-from vsdn.methods import by_filter, by_prior
+from vsdn.methods import by_filter, by_memory, by_prior
 from vsdn.models import MODELS
 from vsdn.settings import ModelSettings
 
@@ -76,7 +76,7 @@ def ask(
     count = NUM_ASKED - len(np.unique(series))
     company = _long_series(count, 0.0 if marching.start is None else marching.start)
     whole = _join(table, company)
-    if method is by_filter:
+    if method in (by_filter, by_memory):
         own, when = company.series_of_row, company.times
     else:
         own = np.repeat(np.arange(count), LONG_QUERIES)

@@ -117,6 +117,24 @@ def test_32_bits_are_enough_for_nearly_noiseless_data():
         np.testing.assert_allclose(part, wanted, rtol=0.02, atol=0.02 * np.abs(wanted).max())
 
 
+def smooth_hard_case(dtype):
+    sde, initial, readout, gaps, y, mask = hard_case(dtype)
+    transitions = jax.vmap(lambda gap: kalman.discretise(sde, gap))(gaps)
+    smooth = jax.jit(
+        lambda: kalman.smooth_rows(kalman.filter_rows(initial, transitions, readout, y, mask), transitions)
+    )
+    return jax.tree.map(np.asarray, jax.vmap(lambda belief: kalman.read(belief, readout))(smooth()))
+
+
+def test_32_bits_are_enough_to_smooth_nearly_noiseless_data():
+    mean, variance = smooth_hard_case(jnp.float32)
+    with jax.enable_x64(True):
+        exact, exact_variance = smooth_hard_case(jnp.float64)
+    assert np.isfinite(mean).all()
+    assert np.all(np.abs(mean - exact) < 0.05 * np.sqrt(exact_variance) + 2e-3)
+    np.testing.assert_allclose(np.sqrt(variance), np.sqrt(exact_variance), rtol=0.1, atol=2e-3)
+
+
 @pytest.mark.usefixtures("x64")
 def test_a_row_with_nothing_seen_changes_nothing(key):
     sde, initial, readout, gaps, y, _ = hard_case(jnp.float64)

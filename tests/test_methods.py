@@ -9,7 +9,17 @@ from examples import MARCHING, ask, make_model, make_scaler, make_table
 from vsdn import inference
 from vsdn.data import TimeAxis, empty_table
 from vsdn.errors import SettingsError
-from vsdn.methods import by_filter, by_interpolation, by_particles, by_prior, find_forecast, find_interpolation
+from vsdn.methods import (
+    by_filter,
+    by_interpolation,
+    by_memory,
+    by_particles,
+    by_prior,
+    by_trying,
+    find_forecast,
+    find_interpolation,
+    own_ways,
+)
 from vsdn.models import MODELS
 from vsdn.models.base import AbstractOnline
 
@@ -35,6 +45,25 @@ def test_the_filter_sees_its_row_and_nothing_later(name):
     assert name == "mean" or not np.allclose(answer.mean[~early], other.mean[~early])
     poisoned = dataclasses.replace(table, values=np.where(table.mask, table.values, 1e9))
     np.testing.assert_array_equal(at_rows(poisoned).mean, answer.mean)
+
+
+@pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
+def test_the_memory_of_vsdn_can_be_asked_like_that_of_others(name):
+    table, model = make_table(3), make_model(name)
+    cut = float(np.median(table.times))
+    early, changed = table.times <= cut, change_after(table, cut)
+    filtered = [ask(model, t, t.series_of_row, t.times, method=by_memory).mean for t in (table, changed)]
+    np.testing.assert_allclose(filtered[0][early], filtered[1][early], rtol=1e-9)
+    assert np.all(np.abs(filtered[0] - filtered[1])[~early].max(axis=1) > 0)
+    tried = [ask(model, t, [0, 1, 2], [cut] * 3, method=by_trying).mean for t in (table, changed)]
+    assert not np.allclose(*tried, rtol=1e-6)
+
+
+def test_a_vsdn_is_asked_by_what_it_learned_to_keep_things_in():
+    model = make_model("vsdn-s")
+    assert own_ways(model, by_memory_alone=True) == (by_prior, by_memory, by_trying)
+    assert own_ways(model, by_memory_alone=False) == (by_particles, by_filter, by_interpolation)
+    assert own_ways(make_model("ode-rnn"), by_memory_alone=False) == (by_prior, by_filter, by_interpolation)
 
 
 @models
@@ -103,5 +132,5 @@ def test_simulated_series_are_ones_that_the_model_finds_likely(name):
 def test_a_method_that_a_model_has_not_is_refused():
     with pytest.raises(SettingsError, match="'particles' is for vsdn-f and vsdn-s"):
         find_forecast(make_model("linear"), "particles")
-    with pytest.raises(SettingsError, match="the methods are particles and posterior, but not 'magic'"):
+    with pytest.raises(SettingsError, match="the methods are particles, posterior, tried, but not 'magic'"):
         find_interpolation(make_model("vsdn-f"), "magic")

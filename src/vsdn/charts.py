@@ -11,7 +11,7 @@ from vsdn import inference
 from vsdn.data import Table
 from vsdn.errors import DataError, SettingsError
 from vsdn.grids import make_grids
-from vsdn.methods import Method, by_interpolation, by_prior
+from vsdn.methods import Method, Ways, by_interpolation
 from vsdn.models import AbstractModel
 from vsdn.models.base import Field
 from vsdn.plots import BANDS, COLOURS, Curve, Fan, Panel, fan_panel
@@ -25,6 +25,7 @@ class Shown(NamedTuple):
 
     model: AbstractModel
     frame: Frame
+    ways: Ways
     table: Table
     series: np.ndarray
     draws: int
@@ -42,7 +43,7 @@ def forecast(shown: Shown, *, until: float, cut: float | None = None) -> list[Pa
     if not (last < until).any():
         raise DataError("the time until which to forecast comes before the last observation of every series")
     known, last = known[last < until], last[last < until]
-    fans = _fans(shown, visible, known, np.linspace(last, until, AHEAD, axis=1)[:, 1:], by_prior)
+    fans = _fans(shown, visible, known, np.linspace(last, until, AHEAD, axis=1)[:, 1:], shown.ways.forecast)
     return [fan_panel(table, fan, cut=cut) for fan in fans]
 
 
@@ -52,7 +53,7 @@ def interpolation(shown: Shown) -> list[Panel]:
     first, last = table.times[table.starts[:-1]], table.times[table.starts[1:] - 1]
     last = np.maximum(last, first + shown.frame.marching.max_step)  # of a series that was seen once
     times = np.linspace(first[shown.series], last[shown.series], INSIDE, axis=1)
-    fans = _fans(shown, table, shown.series, times, by_interpolation)
+    fans = _fans(shown, table, shown.series, times, shown.ways.interpolate)
     return [fan_panel(table, fan) for fan in fans]
 
 

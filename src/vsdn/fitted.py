@@ -19,7 +19,16 @@ from vsdn.errors import SettingsError
 from vsdn.exporting import export, make_about
 from vsdn.frames import Columns, parse_times, read_table, to_frame
 from vsdn.grids import Marching, make_queries
-from vsdn.methods import Method, by_filter, by_interpolation, find_forecast, find_interpolation
+from vsdn.methods import (
+    Method,
+    Ways,
+    by_filter,
+    by_interpolation,
+    by_trying,
+    find_forecast,
+    find_interpolation,
+    own_ways,
+)
 from vsdn.models import MODELS, AbstractModel
 from vsdn.models.base import AbstractOnline
 from vsdn.planning import CUT_SHARES, check_steps, make_marching
@@ -67,6 +76,11 @@ class Fitted:
         return make_marching(self.settings.data, self.axis)
 
     @property
+    def ways(self) -> Ways:
+        """How it is asked when no method is named."""
+        return own_ways(self.model, by_memory_alone=self.settings.training.hide_share == 0)
+
+    @property
     def num_params(self) -> int:
         return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self.model, eqx.is_inexact_array)))
 
@@ -94,7 +108,7 @@ class Fitted:
         method: "prior" (the paper's) or, for VSDN, "particles": latent paths that took account of what was seen.
         """
         check_levels(quantiles)
-        table, way = self.read(data, columns), find_forecast(self.model, method)
+        table, way = self.read(data, columns), find_forecast(self.model, method, self.ways.forecast)
         request = make_request(table, self.axis, times, every=every, until=until, at=at, columns=columns)
         return self._say(request, way, quantiles, draws, seed)
 
@@ -120,7 +134,7 @@ class Fitted:
         draws; the others have one way each. latent: the latent state in place of the variables.
         """
         check_levels(quantiles)
-        table, way = self.read(data, columns), find_interpolation(self.model, method)
+        table, way = self.read(data, columns), self._interpolation(method, latent=latent)
         asked = {"every": every, "until": until, "at": at, "columns": columns}
         request = make_request(table, self.axis, times, **asked, within=True)
         return self._say(request, way, quantiles, draws, seed, latent=latent)
@@ -137,7 +151,8 @@ class Fitted:
     ) -> Any:
         """A frame of what would be measured at each observation time if one measured again, given that observation and
         those before it. latent: the latent state in place of the variables."""
-        return self._at_rows(self.read(data, columns), by_filter, quantiles, draws, seed, latent)
+        way = by_filter if latent else self.ways.filter
+        return self._at_rows(self.read(data, columns), way, quantiles, draws, seed, latent)
 
     def smooth(
         self,
@@ -151,7 +166,7 @@ class Fitted:
         columns: Columns = Columns(),
     ) -> Any:
         """The same as `filter`, given all observations; methods are those of `interpolate`."""
-        way = find_interpolation(self.model, method)
+        way = self._interpolation(method, latent=latent)
         return self._at_rows(self.read(data, columns), way, quantiles, draws, seed, latent)
 
     def sample(
@@ -169,11 +184,11 @@ class Fitted:
     ) -> Any:
         """A frame of joint draws: a row for each draw and time, a column a variable. The values of one draw go
         together, through all times and variables, given everything in the table."""
-        table, way = self.read(data, columns), find_interpolation(self.model, method)
+        table, way = self.read(data, columns), self._interpolation(method)
         asked = {"every": every, "until": until, "at": at, "columns": columns}
         request = make_request(table, self.axis, times, **asked, within=True)
         check_steps(table, self.marching, request.series, request.times)
-        if self.model.has_paths:
+        if self.model.has_paths and way is not by_trying:  # paths carry what goes together, else the memory does
             values = inference.draws(self.model, self.frame, request, num_samples=draws, seed=seed, method=way)
         else:
             values = self._row_draws(request, draws, seed)
@@ -209,6 +224,10 @@ class Fitted:
         named = {} if table.layout.id is None else {table.layout.id: table.ids}
         size = {} if np.isnan(least).all() else {"ess": least}
         return to_frame({**named, "log_likelihood": log_lik, **size}, table.layout.backend)
+
+    def _interpolation(self, method: str | None, *, latent: bool = False) -> Method:
+        """The way to interpolate; a memory that is asked tells nothing of the latent state, so that paths do."""
+        return find_interpolation(self.model, method, by_interpolation if latent else self.ways.interpolate)
 
     def _at_rows(
         self, table: Table, way: Method, quantiles: Sequence[float], draws: int, seed: int, latent: bool
@@ -288,7 +307,7 @@ class Fitted:
         request = inference.Request(asked.visible, asked.series, asked.times)
         past_alone = task == "prediction" or method in (None, "prior")
         name = None if method == "smooth" else method
-        way = find_forecast(self.model, name) if past_alone else find_interpolation(self.model, name)
+        way = find_forecast(self.model, name, self.ways.forecast) if past_alone else self._interpolation(name)
         scores = inference.score(self.model, self.frame, request, asked.truth, num_samples=draws, seed=seed, method=way)
         return {"task": task, **evaluation.summary(*scores, asked.mask)}
 
@@ -323,7 +342,7 @@ class Fitted:
         chosen = np.arange(min(most, table.num_series)) if series is None else find_series(table, np.array(series))
         end = np.array([table.times.max() if until is None else moment(until)])
         check_steps(table, self.marching, chosen, np.broadcast_to(end, chosen.shape))
-        shown = charts.Shown(self.model, self.frame, table, chosen, draws, seed)
+        shown = charts.Shown(self.model, self.frame, self.ways, table, chosen, draws, seed)
         when = {"until": moment(until), "cut": moment(after)} if what == "forecast" else {}
         draw(charts.KINDS[what](shown, **when), Path(path), self.axis, time_name=table.layout.time)
 

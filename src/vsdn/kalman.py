@@ -161,15 +161,23 @@ def look_back(known: Belief, transition: Transition, before: Belief, smoothed: B
     """
     gain = smoother_gain(known, transition, before)
     mean = known.mean + gain @ (smoothed.mean - before.mean)
-    return Belief(mean, known.cov + gain @ (smoothed.cov - before.cov) @ gain.T)
+    return Belief(mean, looked_back_cov(known, transition, gain, smoothed.cov))
+
+
+def looked_back_cov(
+    known: Belief, transition: Transition, gain: Float[Array, "latent latent"], later: Float[Array, "latent latent"]
+) -> Float[Array, "latent latent"]:
+    """P + G (P_later − P₊) Gᵀ, as a sum that rounding cannot take below zero."""
+    keep = jnp.eye(len(gain), dtype=gain.dtype) - gain @ transition.flow
+    return keep @ known.cov @ keep.T + gain @ (transition.cov + later) @ gain.T
 
 
 def smoother_gain(known: Belief, transition: Transition, before: Belief) -> Float[Array, "latent latent"]:
-    """P Fᵀ P₊⁻¹; a state that nothing moves has no inverse, so that a trace is added."""
-    size = before.cov.shape[0]
-    trace = jnp.trace(before.cov) * 4 * jnp.finfo(before.cov.dtype).eps
-    solve = lambda right: jax.scipy.linalg.solve(before.cov + trace * jnp.eye(size), right, assume_a="pos")
-    return solve(transition.flow @ known.cov).T
+    """P Fᵀ P₊⁻¹; directions in which P₊ is nothing but rounding, which nothing moves, are left alone."""
+    values, vectors = jnp.linalg.eigh(0.5 * (before.cov + before.cov.T))
+    least = values[-1] * len(values) * jnp.finfo(values.dtype).eps
+    inverse = jnp.where(values > least, 1 / jnp.where(values > least, values, 1.0), 0.0)
+    return known.cov @ transition.flow.T @ (vectors * inverse) @ vectors.T
 
 
 def smooth_rows(filtered: Filtered, transitions: Transition) -> Belief:
@@ -195,7 +203,9 @@ def draw_rows(filtered: Filtered, transitions: Transition, *, key: PRNGKeyArray)
         x, before, onward, any_later = later
         gain = jnp.where(any_later, smoother_gain(known.after, onward, before), 0.0)
         mean = known.after.mean + gain @ (x - before.mean)
-        x = draw(Belief(mean, known.after.cov - gain @ before.cov @ gain.T), key=row_key)
+        nothing = jnp.zeros_like(known.after.cov)
+        cov = jnp.where(any_later, looked_back_cov(known.after, onward, gain, nothing), known.after.cov)
+        x = draw(Belief(mean, cov), key=row_key)
         return (x, known.before, transition, jnp.ones((), bool)), x
 
     final = jax.tree.map(lambda part: part[-1], (filtered.before, transitions))

@@ -1,6 +1,7 @@
 """The ways to answer a question, by name: what is foretold, filtered or interpolated, for a batch of series."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 from jaxtyping import Array, Key
@@ -18,13 +19,17 @@ def by_prior(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples
     return Answer(model.batch_forecast(grids, queries, num_samples=num_samples, keys=keys))
 
 
-def by_filter(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
-    """Each row given itself and those before; the queries are the rows, every one."""
-    one = lambda grid, key: model.filter(grid, num_samples=num_samples, key=key)
-    answer, count = jax.vmap(one)(grids, keys), queries.point.shape[1]
-    many = lambda part: None if part is None else part[:, :, :count]
-    size = None if answer.size is None else answer.size[:, :count]
-    return Answer(answer.params[:, :, :count], many(answer.states), size)
+def _row_by_row(name: str) -> Method:
+    """The method of a model that answers for each row given itself and those before; the queries are the rows."""
+
+    def ask(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
+        one = lambda grid, key: getattr(model, name)(grid, num_samples=num_samples, key=key)
+        answer, count = jax.vmap(one)(grids, keys), queries.point.shape[1]
+        many = lambda part: None if part is None else part[:, :, :count]
+        size = None if answer.size is None else answer.size[:, :count]
+        return Answer(answer.params[:, :, :count], many(answer.states), size)
+
+    return ask
 
 
 def _one_by_one(name: str) -> Method:
@@ -37,28 +42,49 @@ def _one_by_one(name: str) -> Method:
     return ask
 
 
+by_filter = _row_by_row("filter")
+by_memory = _row_by_row("memory_filter")
 by_particles = _one_by_one("particle_forecast")
 by_interpolation = _one_by_one("interpolate")
 by_smoothing = _one_by_one("particle_interpolate")
 by_posterior = _one_by_one("posterior_interpolate")
+by_trying = _one_by_one("tried_interpolate")
 
 FORECASTS: dict[str, Method] = {"prior": by_prior, "particles": by_particles}
-INTERPOLATIONS: dict[str, Method] = {"particles": by_smoothing, "posterior": by_posterior}
+INTERPOLATIONS: dict[str, Method] = {"particles": by_smoothing, "posterior": by_posterior, "tried": by_trying}
 
 
-def find_forecast(model: AbstractModel, name: str | None) -> Method:
-    """The way to forecast that is asked for; by the prior if none is."""
-    return _find(FORECASTS, model, name or "prior")
+class Ways(NamedTuple):
+    """How a model is asked when no method is named."""
+
+    forecast: Method
+    filter: Method
+    interpolate: Method
 
 
-def find_interpolation(model: AbstractModel, name: str | None) -> Method:
+def own_ways(model: AbstractModel, *, by_memory_alone: bool) -> Ways:
+    """The ways of a model. Those of a VSDN depend on what it learned from: if its memory was told of every row, all is
+    kept there and its latent paths tell nothing, so that the memory is asked, as that of other models is."""
+    if not isinstance(model, VSDN):
+        return Ways(by_prior, by_filter, by_interpolation)
+    if by_memory_alone:
+        return Ways(by_prior, by_memory, by_trying)
+    return Ways(by_particles, by_filter, by_interpolation)
+
+
+def find_forecast(model: AbstractModel, name: str | None, own: Method = by_prior) -> Method:
+    """The way to forecast that is asked for; the model's own if none is."""
+    return own if name is None else _find(FORECASTS, model, name)
+
+
+def find_interpolation(model: AbstractModel, name: str | None, own: Method = by_interpolation) -> Method:
     """The way to interpolate that is asked for; the model's own if none is."""
-    return by_interpolation if name is None else _find(INTERPOLATIONS, model, name)
+    return own if name is None else _find(INTERPOLATIONS, model, name)
 
 
 def _find(methods: dict[str, Method], model: AbstractModel, name: str) -> Method:
     if name not in methods:
-        raise SettingsError(f"the methods are {' and '.join(methods)}, but not {name!r}")
+        raise SettingsError(f"the methods are {', '.join(methods)}, but not {name!r}")
     if methods[name] is not by_prior and not isinstance(model, VSDN):
         raise SettingsError(f"method {name!r} is for vsdn-f and vsdn-s, which have a latent SDE with a posterior")
     return methods[name]

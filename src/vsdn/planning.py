@@ -128,6 +128,7 @@ def choose(settings: Settings, table: Table) -> Settings:
             "window": window,
             "num_buckets": data.num_buckets or int(np.clip(batches // 10, 1, 3)),  # few batches: compile little
             "cut_share": CUT_SHARES.get(model.model, 0.0) if training.cut_share is None else training.cut_share,
+            "select_by": training.select_by or ("bound" if training.hide_share else "forecasts"),
             "epochs": 0 if model.model == "mean" else epochs,
         }
     )

@@ -144,6 +144,10 @@ class TrainingSettings(Section):
     )
     valid_paths: int = Field(default=16, ge=1, le=MOST_PATHS, description="paths a series for the validation score")
     valid_bound: bool = Field(default=False, description="also keep the bound on the validation part, each epoch")
+    select_by: Literal["forecasts", "bound"] | None = Field(
+        default=None,
+        description="what tells the best epoch: forecasts of the validation part, or (if hide_share is set) its bound",
+    )
     max_skipped: int = Field(default=50, ge=1, description="steps in a row with no finite gradient before the run ends")
     checkpoint_every: int = Field(
         default=200, ge=1, description="steps between checkpoints; one is also written each epoch"

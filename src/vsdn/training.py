@@ -45,7 +45,7 @@ class Epoch(NamedTuple):
     step: int
     loss: float  # minus the bound, on the training part
     valid_nll: float  # of each row foretold from the rows before it, on the validation part
-    best_nll: float
+    best_nll: float  # the best score so far: that NLL, or minus the bound where this is what is chosen by
     best_epoch: int
     skipped: int
     valid_loss: float = math.inf  # minus the bound, on the validation part, where it is asked for
@@ -209,6 +209,7 @@ def make_bound(static: Any, settings: Settings) -> Callable[[Any, Batches], floa
     @jax.jit
     def sum_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
         key, beta = jr.key(settings.training.seed), jnp.asarray(settings.objective.beta)
+        batch = hide(batch, settings.training.hide_share, key=jr.fold_in(key, 1))
         loss = mean_loss(eqx.combine(params, static), batch, beta, settings=settings.objective, key=key)
         seen = jnp.sum(batch.grid.mask, axis=(1, 2), dtype=loss.dtype) @ batch.weight
         return loss * seen, seen
@@ -240,7 +241,8 @@ def train(
     optimiser = make_optimiser(training, num_batches * (training.epochs or 0))
     static = eqx.partition(model, eqx.is_inexact_array)[1]
     update, score = make_update(static, optimiser, settings, num_batches), make_score(static, training)
-    valid_loss = make_bound(static, settings) if training.valid_bound else lambda params, valid: math.inf
+    by_bound = training.select_by == "bound"
+    valid_loss = make_bound(static, settings) if training.valid_bound or by_bound else lambda params, valid: math.inf
     gone = lambda state: int(state.skipped_in_row) >= training.max_skipped
     begun = lambda state: int(state.step) > int(state.epoch) * num_batches
     while why_ended(state, training) is None or (gone(state) and begun(state)):
@@ -252,19 +254,20 @@ def train(
                 yield state, None
                 if gone(state):
                     break  # the epoch ends here, and its record says so
-        state, record = _finish_epoch(state, score(state.params, valid))
-        yield state, record._replace(valid_loss=valid_loss(state.params, valid))
+        nll, loss = score(state.params, valid), valid_loss(state.params, valid)
+        state, record = _finish_epoch(state, loss if by_bound else nll)
+        yield state, record._replace(valid_nll=nll, valid_loss=loss)
 
 
-def _finish_epoch(state: TrainState, nll: float) -> tuple[TrainState, Epoch]:
+def _finish_epoch(state: TrainState, score: float) -> tuple[TrainState, Epoch]:
     """The state with its best weights kept, its epoch counted, and the record of it."""
     epoch = int(state.epoch) + 1
     loss = float(state.loss_sum) / max(int(state.finite), 1)
-    score = jnp.asarray(nll, state.best_score.dtype)  # rounded before it is compared: the same again is no better
-    if score < state.best_score:
+    rounded = jnp.asarray(score, state.best_score.dtype)  # before it is compared: the same again is no better
+    if rounded < state.best_score:
         best_epoch = jnp.asarray(epoch, jnp.int32)
-        state = state._replace(best_params=state.params, best_score=score, best_epoch=best_epoch)
+        state = state._replace(best_params=state.params, best_score=rounded, best_epoch=best_epoch)
     zero, count = jnp.zeros_like(state.loss_sum), jnp.zeros((), jnp.int32)
     state = state._replace(epoch=jnp.asarray(epoch, jnp.int32), loss_sum=zero, finite=count)
     best_nll, best_epoch = float(state.best_score), int(state.best_epoch)
-    return state, Epoch(epoch, int(state.step), loss, nll, best_nll, best_epoch, int(state.skipped))
+    return state, Epoch(epoch, int(state.step), loss, score, best_nll, best_epoch, int(state.skipped))

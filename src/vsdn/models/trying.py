@@ -1,0 +1,139 @@
+"""What a memory knows: measuring again, and values tried out, each weighed by how well later rows are foretold then.
+
+For models that go along with their data and keep what goes together in a memory. What is foretold is drawn from first;
+where the later rows tell much more, draws move in a few rounds to where the weight is.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vsdn.grids import Grid, Queries, query_keys, within
+from vsdn.likelihoods import Likelihood
+from vsdn.models.base import AbstractOnline, Answer
+from vsdn.particles import effective_size, either
+
+QUERIES_AT_ONCE = 32
+ROUNDS = 4
+ENOUGH = 0.1  # the share of effective draws that a round's weights are flattened to, before the next one follows them
+
+
+def try_values(model: AbstractOnline, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+    """What would be measured at each query, given every row. Each draw goes with a latent path of its own."""
+    path_key, value_key = jr.split(key)
+    count = num_samples if model.has_paths else 1  # without paths all draws share one state
+    states = jax.vmap(lambda key: along(model, grid, key))(jr.split(path_key, count))
+    places, everything = within(grid, queries), jnp.ones(len(model.likelihood.families), bool)
+
+    def one(key: PRNGKeyArray, point: Array, length: Array, clock: Array) -> tuple[Array, Array]:
+        def stand(path: Array) -> tuple[Any, Array]:
+            before = jax.tree.map(lambda part: part[path, point], states)
+            here = either(length > 0, model.branch(before, grid.clock[point], length, queries.max_step), before)
+            return here, model.look(here, clock)[0]
+
+        many = lambda part: jnp.broadcast_to(part, (num_samples, *part.shape[1:]))
+        here, foretold = jax.tree.map(many, jax.vmap(stand)(jnp.arange(count)))
+
+        def weigh(here: Any, y: Array) -> Array:
+            return foretell_later(model, grid, model.take(here, y, everything, clock), point, length)
+
+        values, log_weights = seek(model.likelihood, foretold, lambda y: jax.vmap(weigh)(here, y), key=key)
+        return mixture_of(model.likelihood, values, log_weights), effective_size(log_weights)
+
+    asked = (query_keys(queries, value_key), places.point, places.length, places.clock)
+    params, size = jax.lax.map(lambda at: one(*at), asked, batch_size=QUERIES_AT_ONCE)
+    return Answer(params.swapaxes(0, 1), size=size)
+
+
+def look_again(
+    model: AbstractOnline, grid: Grid, *, num_samples: int, key: PRNGKeyArray
+) -> Float[Array, "sample row channel param"]:
+    """What would be measured at each row if one measured again, as the memory has it that took that row."""
+    states = jax.tree.map(lambda part: part[grid.rows], along(model, grid, key, num_samples=num_samples))
+    return jax.vmap(model.look, out_axes=1)(states, grid.clock[grid.rows])
+
+
+def seek(
+    likelihood: Likelihood, foretold: Float[Array, "sample channel param"], weigh: Any, *, key: PRNGKeyArray
+) -> tuple[Float[Array, "sample channel"], Float[Array, " sample"]]:
+    """Draws and log-weights of what was foretold times `weigh`; in a few rounds the proposal follows the weights."""
+
+    def step(proposal: Array, key: PRNGKeyArray) -> tuple[Array, tuple[Array, Array]]:
+        y = likelihood.sample(proposal, key=key)
+        log_ratio = jnp.sum(likelihood.log_prob(foretold, y) - likelihood.log_prob(proposal, y), axis=1)
+        log_weights = jax.nn.log_softmax(weigh(y) + log_ratio)
+        return _follow(likelihood, y, log_weights), (y, log_weights)
+
+    _, (values, log_weights) = jax.lax.scan(step, foretold, jr.split(key, ROUNDS))
+    return values[-1], log_weights[-1]
+
+
+def _follow(
+    likelihood: Likelihood, y: Float[Array, "sample channel"], log_weights: Float[Array, " sample"]
+) -> Float[Array, "sample channel param"]:
+    """A proposal with the mean and, widened, the variance of draws under weights so flat that enough of them count."""
+
+    def halve(_, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        power = 0.5 * (low + high)
+        enough = effective_size(jax.nn.log_softmax(power * log_weights)) >= ENOUGH * len(y)
+        return jnp.where(enough, power, low), jnp.where(enough, high, power)
+
+    one = jnp.ones((), log_weights.dtype)
+    power = jax.lax.fori_loop(0, 12, halve, (0 * one, 2 * one))[0]
+    weights = jax.nn.softmax(jnp.minimum(power, 1.0) * log_weights)[:, None]
+    mean = jnp.sum(weights * y, axis=0)
+    variance = 1.5 * jnp.sum(weights * (y - mean) ** 2, axis=0)
+    many = lambda part: jnp.broadcast_to(part, y.shape)
+    return likelihood.with_moments(many(mean), many(variance))
+
+
+def along(model: AbstractOnline, grid: Grid, key: PRNGKeyArray, *, num_samples: int = 1) -> Any:
+    """The state at each point, after it took what was seen there."""
+
+    def step(state, at):
+        dt, before, clock, y, mask = at
+        moved = either(dt > 0, model.advance(state, before, dt), state)
+        state = either(mask.any(), model.take(moved, y, mask, clock), moved)
+        return state, state
+
+    before = jnp.concatenate([grid.clock[:1], grid.clock[:-1]])
+    inputs = (grid.dt, before, grid.clock, grid.values, grid.mask)
+    return jax.lax.scan(step, model.begin(num_samples=num_samples, key=key), inputs)[1]
+
+
+def foretell_later(
+    model: AbstractOnline, grid: Grid, state: Any, point: Int[Array, ""], length: Float[Array, ""]
+) -> Float[Array, ""]:
+    """The log-density of all rows after a point, from a state `length` after it."""
+
+    def step(carry, at):
+        state, total = carry
+        number, dt, before, clock, y, mask = at
+        dt = jnp.where(number == point + 1, dt - length, dt)
+        moved = either(dt > 0, model.advance(state, before, dt), state)
+        log_prob = model.likelihood.log_prob(model.look(moved, clock)[0], jnp.where(mask, y, 0.0))
+        taken = either(mask.any(), model.take(moved, y, mask, clock), moved)
+        total = total + jnp.where(number > point, jnp.sum(jnp.where(mask, log_prob, 0.0)), 0.0)
+        return (either(number > point, taken, state), total), None
+
+    inputs = (jnp.arange(1, len(grid.dt), dtype=jnp.int32), grid.dt[1:], grid.clock[:-1], grid.clock[1:])
+    inputs = (*inputs, grid.values[1:], grid.mask[1:])
+    return jax.lax.scan(step, (state, jnp.zeros((), grid.dt.dtype)), inputs)[0][1]
+
+
+def mixture_of(
+    likelihood: Likelihood, values: Float[Array, "sample channel"], log_weights: Float[Array, " sample"]
+) -> Float[Array, "sample channel param"]:
+    """Weighted values as a mixture of as many equal components, with the same mean and deviation (Liu & West 2001)."""
+    weights, count = jnp.exp(log_weights)[:, None], len(values)
+    mean = jnp.sum(weights * values, axis=0)
+    variance = jnp.sum(weights * (values - mean) ** 2, axis=0)
+    places = (jnp.arange(count, dtype=values.dtype) + 0.5) / count
+    chosen = values[jnp.clip(jnp.searchsorted(jnp.cumsum(jnp.exp(log_weights)), places), 0, count - 1)]
+    keep = (1 - effective_size(log_weights) ** -0.4) ** 0.5  # Silverman's rule for the width
+    centre = mean + keep * (chosen - mean)
+    return likelihood.with_moments(centre, jnp.broadcast_to(variance * (1 - keep**2), centre.shape))
