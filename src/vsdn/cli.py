@@ -19,7 +19,7 @@ from vsdn import demonstration, exported, skeleton_command, streaming
 from vsdn.data import Table
 from vsdn.datasets import DATASETS, double_ou
 from vsdn.datasets.base import Dataset, Parts, check_fold, concatenate, data_folder
-from vsdn.errors import DataError, FewParticlesWarning, SettingsError, VsdnError
+from vsdn.errors import DataError, SettingsError, VsdnError, VsdnWarning
 from vsdn.exported import Exported
 from vsdn.files import check_writable, write_bytes
 from vsdn.fitted import Fitted
@@ -260,7 +260,8 @@ def export(
     Example: vsdn export run --out forecaster.vsdn
     """
     check_writable(out)
-    vsdn.load(run).export(out, draws=draws, quantiles=_numbers(quantiles, "--quantiles"))
+    with _remarks(quiet=False):
+        vsdn.load(run).export(out, draws=draws, quantiles=_numbers(quantiles, "--quantiles"))
 
 
 @app.command()
@@ -451,7 +452,8 @@ def online(
     """
     horizons = [] if ahead is None else _numbers(ahead, "--ahead")
     asking = streaming.Asking(horizons, _numbers(quantiles, "--quantiles"))
-    begun = streaming.read_state(vsdn.load(run), state, window=window, draws=draws, seed=seed)
+    with _remarks(quiet):
+        begun = streaming.read_state(vsdn.load(run), state, window=window, draws=draws, seed=seed)
     stream = streaming.Stream(begun)
     with streaming.saving(stream, state):
         for answer in streaming.run(stream, sys.stdin.buffer, asking):
@@ -533,9 +535,9 @@ def _moments(times: str) -> list[str]:
 def _remarks(quiet: bool) -> Iterator[None]:
     """Shows warnings as remarks."""
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", FewParticlesWarning)
+        warnings.simplefilter("always", VsdnWarning)
         yield
-    _remark(tuple(str(each.message) for each in caught if each.category is FewParticlesWarning), quiet)
+    _remark(tuple(str(each.message) for each in caught if issubclass(each.category, VsdnWarning)), quiet)
 
 
 def _give(frame: Any, out: Path | None, as_json: bool) -> None:

@@ -17,5 +17,13 @@ class SettingsError(VsdnError):
     """A setting that does not exist or does not fit."""
 
 
-class FewParticlesWarning(UserWarning):
+class VsdnWarning(UserWarning):
+    """An answer to be taken with care."""
+
+
+class PriorWarning(VsdnWarning):
+    """Forecasts from the prior of a model that was trained to be asked by particles."""
+
+
+class FewParticlesWarning(VsdnWarning):
     """An answer by particles of which few have most of the weight."""

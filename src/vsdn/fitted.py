@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from vsdn import charts, checkpoint, evaluation, inference
 from vsdn.caching import use_compilation_cache
 from vsdn.checkpoint import Config
 from vsdn.data import BACKENDS, Layout, Scaler, Table, TimeAxis, empty_table
-from vsdn.errors import SettingsError
+from vsdn.errors import PriorWarning, SettingsError
 from vsdn.exporting import export, make_about
 from vsdn.frames import Columns, parse_times, read_table, to_frame
 from vsdn.grids import Marching, make_queries
@@ -24,6 +25,7 @@ from vsdn.methods import (
     Ways,
     by_filter,
     by_interpolation,
+    by_particles,
     by_trying,
     find_forecast,
     find_interpolation,
@@ -354,6 +356,7 @@ class Fitted:
         Its updates and forecasts are those of `forecast` on the same data; the last `window` updates of each series
         are kept, so that a late observation can be replayed among them.
         """
+        self._warn_of_prior("an online state")
         return Online.begin(self.subject(draws=draws, seed=seed, window=window), _names(ids))
 
     def subject(self, *, draws: int, seed: int, window: int) -> Subject:
@@ -375,9 +378,17 @@ class Fitted:
 
     def export(self, path: str | Path, *, draws: int = DRAWS, quantiles: Sequence[float] = QUANTILES) -> None:
         """Nothing; the file holds the forecaster, which `vsdn.exported.load` runs without the code of its model."""
+        self._warn_of_prior("an exported forecaster")
         name, variables = self.settings.model.model, self.config.variables
         about = make_about(name, variables, self.axis, self.frame, draws=draws, quantiles=quantiles)
         export(self.model, about, Path(path), version=__version__)
+
+    def _warn_of_prior(self, what: str) -> None:
+        if self.ways.forecast is by_particles:
+            said = (
+                f"{what} forecasts from the prior, for which a model trained with hide_share is not made: use forecast"
+            )
+            warnings.warn(said, PriorWarning, stacklevel=3)
 
     def save(self, folder: str | Path) -> None:
         """Nothing; the folder holds a run that `load` reads."""
