@@ -146,7 +146,7 @@ class Exported:
         return answer_frame(request, about.axis, in_units(about.frame.scaler, *parts), about.quantiles)
 
     def _answer(self, chunk: Chunk) -> Sequence[Array]:
-        return self.call(*chunk.grid, *chunk.queries, jr.key_data(chunk.keys))
+        return self.call(*jax.tree.leaves((chunk.grid, chunk.queries)), jr.key_data(chunk.keys))
 
     @functools.cached_property
     def call(self) -> Callable[..., Sequence[Array]]:

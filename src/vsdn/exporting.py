@@ -71,7 +71,7 @@ def make_program(model: AbstractModel, about: About) -> Callable[..., tuple[Arra
         return statistics(model.likelihood, mixture, levels=about.quantiles)
 
     def program(*inputs: Array) -> tuple[Array, Array, Array]:
-        split = len(Grid._fields)
+        split = len(inputs) - 1 - len(Queries._fields)
         return jax.vmap(forecast)(Grid(*inputs[:split]), Queries(*inputs[split:-1]), inputs[-1])
 
     return program

@@ -26,7 +26,7 @@ def test_the_kl_of_a_jump_is_the_integral_of_its_densities(noise, key):
     for point, channel in np.argwhere(np.asarray(grid.mask)):
         pre, post = (
             (float(moments.mean[channel]), float(moments.variance[channel]))
-            for moments in (model.memory.foretell(h[point]) for h in memory)
+            for moments in (model.memory.foretell(h[point]) for h in (memory.pre, memory.post))
         )
         kl[point, channel] = bayes_kl(pre, values[point, channel], noise, post)
     np.testing.assert_allclose(model.jump_kl(grid, memory), kl[np.asarray(grid.rows)], rtol=1e-8)

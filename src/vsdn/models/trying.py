@@ -1,7 +1,7 @@
 """What a memory knows: measuring again, and values tried out, each weighed by how well later rows are foretold then.
 
 For models that go along with their data and keep what goes together in a memory. What is foretold is drawn from first;
-where the later rows tell much more, draws move in a few rounds to where the weight is.
+where the later rows (the next five) tell much more, draws move in a few rounds to where the weight is.
 """
 
 from typing import Any
@@ -9,15 +9,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, query_keys, within
+from vsdn.grids import Grid, Queries, last_row, query_keys, within
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import AbstractOnline, Answer
 from vsdn.particles import effective_size, either
 
 QUERIES_AT_ONCE = 32
-ROUNDS = 4
+LATER_ROWS = 5  # so many weigh a value; what it says of rows beyond them, those tell better
+PILOTS = 2  # rounds of half as many draws, to find where the weight is
 ENOUGH = 0.1  # the share of effective draws that a round's weights are flattened to, before the next one follows them
 
 
@@ -37,10 +38,11 @@ def try_values(model: AbstractOnline, grid: Grid, queries: Queries, *, num_sampl
         many = lambda part: jnp.broadcast_to(part, (num_samples, *part.shape[1:]))
         here, foretold = jax.tree.map(many, jax.vmap(stand)(jnp.arange(count)))
 
-        def weigh(here: Any, y: Array) -> Array:
-            return foretell_later(model, grid, model.take(here, y, everything, clock), point, length)
+        def weigh(y: Array) -> Array:
+            go_on = lambda here, y: foretell_later(model, grid, model.take(here, y, everything, clock), point, length)
+            return jax.vmap(go_on)(jax.tree.map(lambda part: part[: len(y)], here), y)
 
-        values, log_weights = seek(model.likelihood, foretold, lambda y: jax.vmap(weigh)(here, y), key=key)
+        values, log_weights = seek(model.likelihood, foretold, weigh, key=key)
         return mixture_of(model.likelihood, values, log_weights), effective_size(log_weights)
 
     asked = (query_keys(queries, value_key), places.point, places.length, places.clock)
@@ -59,16 +61,20 @@ def look_again(
 def seek(
     likelihood: Likelihood, foretold: Float[Array, "sample channel param"], weigh: Any, *, key: PRNGKeyArray
 ) -> tuple[Float[Array, "sample channel"], Float[Array, " sample"]]:
-    """Draws and log-weights of what was foretold times `weigh`; in a few rounds the proposal follows the weights."""
+    """Draws and log-weights of what was foretold times `weigh`; after pilots the proposal is where the weight is."""
+    half = -(-len(foretold) // 2)
 
-    def step(proposal: Array, key: PRNGKeyArray) -> tuple[Array, tuple[Array, Array]]:
+    def draw(proposal: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
         y = likelihood.sample(proposal, key=key)
-        log_ratio = jnp.sum(likelihood.log_prob(foretold, y) - likelihood.log_prob(proposal, y), axis=1)
-        log_weights = jax.nn.log_softmax(weigh(y) + log_ratio)
-        return _follow(likelihood, y, log_weights), (y, log_weights)
+        log_ratio = likelihood.log_prob(foretold[: len(y)], y) - likelihood.log_prob(proposal, y)
+        return y, jax.nn.log_softmax(weigh(y) + jnp.sum(log_ratio, axis=1))
 
-    _, (values, log_weights) = jax.lax.scan(step, foretold, jr.split(key, ROUNDS))
-    return values[-1], log_weights[-1]
+    def pilot(proposal: Array, key: PRNGKeyArray) -> tuple[Array, None]:
+        return _follow(likelihood, *draw(proposal, key)), None
+
+    key, pilot_key = jr.split(key)
+    proposal = jax.lax.scan(pilot, foretold[:half], jr.split(pilot_key, PILOTS))[0]
+    return draw(jnp.broadcast_to(proposal[0], foretold.shape), key)
 
 
 def _follow(
@@ -108,21 +114,24 @@ def along(model: AbstractOnline, grid: Grid, key: PRNGKeyArray, *, num_samples: 
 def foretell_later(
     model: AbstractOnline, grid: Grid, state: Any, point: Int[Array, ""], length: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """The log-density of all rows after a point, from a state `length` after it."""
+    """The log-density of the next LATER_ROWS rows after a point, from a state `length` after it."""
+    last = last_row(grid)[-1]
 
-    def step(carry, at):
-        state, total = carry
-        number, dt, before, clock, y, mask = at
-        dt = jnp.where(number == point + 1, dt - length, dt)
-        moved = either(dt > 0, model.advance(state, before, dt), state)
+    def is_on(at: tuple) -> Bool[Array, ""]:
+        number, rows, _, _ = at
+        return (number <= last) & (rows < LATER_ROWS)
+
+    def step(at: tuple) -> tuple:
+        number, rows, state, total = at
+        dt = grid.dt[number] - jnp.where(number == point + 1, length, 0.0)
+        moved = either(dt > 0, model.advance(state, grid.clock[number - 1], dt), state)
+        y, mask, clock = grid.values[number], grid.mask[number], grid.clock[number]
         log_prob = model.likelihood.log_prob(model.look(moved, clock)[0], jnp.where(mask, y, 0.0))
         taken = either(mask.any(), model.take(moved, y, mask, clock), moved)
-        total = total + jnp.where(number > point, jnp.sum(jnp.where(mask, log_prob, 0.0)), 0.0)
-        return (either(number > point, taken, state), total), None
+        return number + 1, rows + mask.any().astype(rows.dtype), taken, total + jnp.sum(jnp.where(mask, log_prob, 0.0))
 
-    inputs = (jnp.arange(1, len(grid.dt), dtype=jnp.int32), grid.dt[1:], grid.clock[:-1], grid.clock[1:])
-    inputs = (*inputs, grid.values[1:], grid.mask[1:])
-    return jax.lax.scan(step, (state, jnp.zeros((), grid.dt.dtype)), inputs)[0][1]
+    begin = (point + 1, jnp.zeros_like(point), state, jnp.zeros((), grid.dt.dtype))
+    return jax.lax.while_loop(is_on, step, begin)[3]
 
 
 def mixture_of(
