@@ -171,7 +171,7 @@ def limits_of(size: Size, timings: dict[str, timing.Timing]) -> list[str]:
 
 HEADING = """## One training step of a latent SDE with path KL
 Forward and gradient, float32, ms; every program does the same work on the same steps (`peers/problem.py`),
-and all find the same mean loss within a tenth, for their noise differs. Each has a process of its own;
+and all find the same mean loss, within what their noise allows. Each has a process of its own;
 ratios are medians over rounds: above 1, vsdn is faster. Peak: what a program adds to its process' memory.
 """
 

@@ -130,3 +130,17 @@ def test_the_latent_state_and_who_has_none(run, table, capsys):
     else:
         rows = list(csv.DictReader(io.StringIO(said.out)))
         assert {row["variable"] for row in rows} >= {"x1", "x2", "x3"}
+
+
+def test_a_model_that_learned_with_rows_hidden_is_asked_by_its_paths(table, capsysbinary, monkeypatch):
+    out, data = table.parent / "hidden", [str(table), "--id", "patient", "--time", "day"]
+    options = [part for key, value in (QUICK | {"hide_share": 0.5}).items() for part in ("--set", f"{key}={value}")]
+    assert cli.main(["fit", *data, "--out", str(out), "--model", "vsdn-f", "-q", *options]) == 0
+    for command in ("forecast", "interpolate"):
+        capsysbinary.readouterr()
+        assert cli.main([command, str(out), *data, "--times", "2024-01-20", "--draws", "16", "-q"]) == 0
+        rows = list(csv.DictReader(io.StringIO(capsysbinary.readouterr().out.decode())))
+        assert all(1 <= float(row["ess"]) <= 16.001 for row in rows)
+    monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": iter([])}))
+    assert cli.main(["online", str(out)]) == 0
+    assert "forecasts from the prior" in capsysbinary.readouterr().err.decode()

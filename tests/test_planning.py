@@ -71,6 +71,14 @@ def test_memory_is_saved_by_the_models_that_can_and_by_no_other():
         choose(saving("linear"), make_table(20))
 
 
+def test_rows_are_hidden_from_memories_that_flow_and_the_bound_tells_the_best_epoch_then():
+    chosen = lambda **values: choose(Settings().with_values(values), make_table(20)).training.select_by
+    assert [chosen(hide_share=share) for share in (0.0, 0.5)] == ["forecasts", "bound"]
+    assert chosen(hide_share=0.5, select_by="forecasts") == "forecasts"
+    with pytest.raises(SettingsError, match="hide_share is for vsdn-f, vsdn-s, ode-rnn, gru-ode, not for linear"):
+        chosen(model="linear", hide_share=0.1)
+
+
 def test_models_that_read_backward_are_trained_on_beginnings():
     share = lambda **values: choose(Settings().with_values(values), make_table(20)).training.cut_share
     assert [share(model=name) for name in ("latent-ode", "latent-sde", "vsdn-s")] == [1.0, 1.0, 0.0]

@@ -58,6 +58,13 @@ def test_it_learns_and_keeps_the_best(parts):
     assert score(state.best_params, parts[1]) == pytest.approx(records[-1].best_nll, rel=1e-6)
 
 
+def test_the_best_may_be_told_by_the_bound(parts):
+    history, _ = run(last_value(), parts, epochs=5, learning_rate=0.05, select_by="bound")
+    records = [record for _, record in history if record is not None]
+    assert records[-1].best_nll == pytest.approx(min(record.valid_loss for record in records))
+    assert not np.isclose(records[-1].valid_loss, records[-1].valid_nll)  # the first row counts for the bound alone
+
+
 def test_it_stops_when_patience_ends(parts):
     history, settings = run(last_value(), parts, epochs=50, learning_rate=1e-12, patience=2)
     assert training.why_ended(history[-1][0], settings.training) == "no better validation score for 2 epochs"
