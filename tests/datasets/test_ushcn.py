@@ -72,7 +72,7 @@ def test_published_file_is_recognised_by_its_hash(tmp_path, monkeypatch):
 
 def test_unseen_cells_are_never_read_and_rows_are_sorted(tmp_path):
     path = tmp_path / "x.csv.gz"
-    path.write_bytes(gzip.compress(ushcn_text(6, mtime=0).encode()))
+    path.write_bytes(gzip.compress(ushcn_text(6).encode()))
     table = ushcn.read(path)
     assert np.abs(table.values).max() < 10  # unseen ones are 1e9 in the file
     assert np.array_equal(table.mask.sum(axis=1), np.full(120, 2))
@@ -89,7 +89,7 @@ def test_unseen_cells_are_never_read_and_rows_are_sorted(tmp_path):
         ("x.csv", (HEAD + "0,nan" + ",0" * 10 + "\n").encode(), "row 1 should hold finite numbers"),
         ("x.csv", (HEAD + "0,1,inf" + ",0" * 4 + ",1" * 5 + "\n").encode(), "row 1 should hold finite numbers"),
         ("x.csv", (HEAD + ("4,2.5" + ",1" * 10 + "\n") * 2).encode(), "two rows for ID 4 at Time 2.5"),
-        ("x.csv.gz", gzip.compress(HEAD.encode(, mtime=0))[:20], "not a whole gzip file"),
+        ("x.csv.gz", gzip.compress(HEAD.encode(), mtime=0)[:20], "not a whole gzip file"),
         ("x.csv.gz", HEAD.encode(), "not a whole gzip file"),
     ],
 )
