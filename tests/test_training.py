@@ -59,10 +59,10 @@ def test_it_learns_and_keeps_the_best(parts):
 
 
 def test_the_best_may_be_told_by_the_bound(parts):
-    history, _ = run(last_value(), parts, epochs=5, learning_rate=0.05, select_by="bound")
+    history, _ = run(make_model("ode-rnn", clock_size=0), parts, epochs=2, select_by="bound", hide_share=0.5)
     records = [record for _, record in history if record is not None]
     assert records[-1].best_nll == pytest.approx(min(record.valid_loss for record in records))
-    assert not np.isclose(records[-1].valid_loss, records[-1].valid_nll)  # the first row counts for the bound alone
+    assert all(record.valid_loss > record.valid_nll + 1e-3 for record in records)  # with rows hidden, less is known
 
 
 def test_it_stops_when_patience_ends(parts):
