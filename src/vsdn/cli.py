@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
 
 import vsdn
-from vsdn import demonstration, exported, skeleton_command, streaming
+from vsdn import dataset_command, demonstration, exported, skeleton_command, streaming
+from vsdn.console import Json, Quiet, print_rows, remark
 from vsdn.data import Table
-from vsdn.datasets import DATASETS, double_ou
-from vsdn.datasets.base import Dataset, Parts, check_fold, concatenate, data_folder
 from vsdn.errors import DataError, SettingsError, VsdnError, VsdnWarning
 from vsdn.exported import Exported
-from vsdn.files import check_writable, write_bytes
+from vsdn.files import check_writable
 from vsdn.fitted import Fitted
-from vsdn.frames import Columns, check_suffix, csv_bytes, table_frame, write_frame
+from vsdn.frames import Columns, check_suffix, csv_bytes, write_frame
 from vsdn.models import MODELS
 from vsdn.plots import SUFFIXES
 from vsdn.questions import DRAWS, QUANTILES
@@ -33,12 +30,9 @@ from vsdn.settings import LAST_SEED, MOST_PATHS, parse_assignments, preset_names
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=vsdn.__doc__
 )
-datasets_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The built-in data sets.")
-app.add_typer(datasets_app, name="datasets")
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by vsdn fit.")]
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet table: id, time, a column a variable.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 DRAWS_HELP = "Latent paths a series: more are more exact, and slower."
 Draws = Annotated[int, typer.Option(min=1, max=MOST_PATHS, help=DRAWS_HELP)]
 Seed = Annotated[int, typer.Option(min=0, max=LAST_SEED, help="Same seed, same answer.")]
@@ -49,15 +43,11 @@ Until = Annotated[str | None, typer.Option(help="... until this time.")]
 At = Annotated[Path | None, typer.Option(help="A table of id and time: one answer a row.")]
 Out = Annotated[Path | None, typer.Option(help="A .csv or .parquet file; else CSV is printed.")]
 Quantiles = Annotated[str, typer.Option(help="Levels of the quantiles.")]
-Smoothing = Annotated[str | None, typer.Option(help="vsdn-f, vsdn-s: posterior or particles.")]
-Latent = Annotated[bool, typer.Option("--latent", help="The latent state in place of the variables.")]
-DataFolder = Annotated[
-    Path | None, typer.Option(help="Where downloaded files are. [default: the folder in VSDN_DATA, else data]")
+Smoothing = Annotated[
+    str | None, typer.Option(help="vsdn-f, vsdn-s: posterior, particles or tried. [default: what suits its training]")
 ]
-PARTS = "all, train, valid or test"
+Latent = Annotated[bool, typer.Option("--latent", help="The latent state in place of the variables.")]
 LEVELS = ",".join(map(str, QUANTILES))
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no remarks.")]
-
 
 NO_MEMORY = "there is not enough memory for this: try fewer draws or times, or a smaller batch_size"
 
@@ -104,11 +94,6 @@ def _give_up_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _remark(notes: tuple[str, ...], quiet: bool = False) -> None:
-    for note in () if quiet else notes:
-        print(note, file=sys.stderr)
-
-
 def _finite(rows: dict[str, Any]) -> dict[str, Any]:
     """The same without infinity and NaN, for which JSON has no word."""
     return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in rows.items()}
@@ -119,11 +104,8 @@ def _show(rows: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(_finite(rows)))
         return
-    table = RichTable(show_header=False, box=None, pad_edge=False)
-    for name, value in rows.items():
-        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        table.add_row(name, shown)
-    Console().print(table)
+    text = lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)
+    print_rows((name, text(value)) for name, value in rows.items())
 
 
 @app.command()
@@ -195,7 +177,7 @@ def resume(
 
 
 def _report_training(fitted: Fitted, folder: Path, as_json: bool, quiet: bool) -> int:
-    _remark(fitted.notes, quiet)
+    remark(fitted.notes, quiet)
     _show(_info(fitted, folder), as_json)
     if fitted.interrupted:
         print(f"stopped; go on with: vsdn resume {folder}", file=sys.stderr)
@@ -214,7 +196,10 @@ def forecast(
     plot: Annotated[Path | None, typer.Option(help="Draw the forecasts too: a .png, .svg, .pdf or .html file.")] = None,
     quantiles: Annotated[str | None, typer.Option(help=f"Levels of the quantiles. [default: {LEVELS}]")] = None,
     draws: Annotated[int | None, typer.Option(min=1, max=MOST_PATHS, help=f"{DRAWS_HELP} [default: {DRAWS}]")] = None,
-    method: Annotated[str | None, typer.Option(help="prior or (vsdn-f, vsdn-s) particles. [default: prior]")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="prior or (vsdn-f, vsdn-s) particles. [default: prior; particles if hide_share was set]"),
+    ] = None,
     seed: Seed = 0,
     id: IdColumn = None,
     time: TimeColumn = None,
@@ -464,7 +449,7 @@ def online(
             elif answer:
                 print("\n".join(answer), flush=True)
     if count := stream.state.num_ignored - begun.num_ignored:
-        _remark((f"{count} line{'s' * (count > 1)} with no value {'were' if count > 1 else 'was'} ignored",), quiet)
+        remark((f"{count} line{'s' * (count > 1)} with no value {'were' if count > 1 else 'was'} ignored",), quiet)
 
 
 @app.command("plot")
@@ -522,7 +507,7 @@ def _read(
 ) -> tuple[Table, dict[str, Any]]:
     """The table, and the times that are asked for."""
     table = fitted.read(data, columns)
-    _remark(table.notes, quiet)
+    remark(table.notes, quiet)
     moments = None if times is None else _moments(times)
     return table, {"times": moments, "every": every, "until": until, "at": at, "columns": columns}
 
@@ -537,7 +522,7 @@ def _remarks(quiet: bool) -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", VsdnWarning)
         yield
-    _remark(tuple(str(each.message) for each in caught if issubclass(each.category, VsdnWarning)), quiet)
+    remark(tuple(str(each.message) for each in caught if issubclass(each.category, VsdnWarning)), quiet)
 
 
 def _give(frame: Any, out: Path | None, as_json: bool) -> None:
@@ -581,7 +566,10 @@ def evaluate(
     ] = None,
     draws: Draws = DRAWS,
     method: Annotated[
-        str | None, typer.Option(help="prior, particles, posterior, or smooth: from later rows too. [default: prior]")
+        str | None,
+        typer.Option(
+            help="prior or particles; from later rows too: smooth, posterior, particles, tried. [default: as forecast]"
+        ),
     ] = None,
     seed: Seed = 0,
     id: IdColumn = None,
@@ -629,98 +617,7 @@ def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
 
 
 app.command()(reproduce)
-
-
-@datasets_app.command("list")
-def list_datasets(data: DataFolder = None, as_json: Json = False) -> None:
-    """List the data sets: what they are, whom to cite, and whether their files are there.
-
-    Example: vsdn datasets list --data downloads
-    """
-    folder = data_folder(data)
-    rows = {name: _describe(dataset, folder) for name, dataset in DATASETS.items()}
-    if as_json:
-        print(json.dumps(rows))
-        return
-    table = RichTable(show_header=False, box=None, pad_edge=False)
-    for name, row in rows.items():
-        table.add_row(name, row["about"])
-        table.add_row("", row["citation"])
-        table.add_row("", row["files"])
-    Console().print(table)
-
-
-def _describe(dataset: Dataset, folder: Path) -> dict[str, Any]:
-    """What is told of a data set; `files` says whether it can be made."""
-    found = dataset.found(folder)
-    names = " or ".join(source.name for source in dataset.sources)
-    missing = f"not in {folder}: {names}" if dataset.sources else "needs no file"
-    files = missing if found is None else f"there: {folder / found.name}"
-    here = found is not None or not dataset.sources
-    return {
-        "about": dataset.about,
-        "citation": dataset.citation,
-        "folds": dataset.num_folds,
-        "here": here,
-        "files": files,
-    }
-
-
-@datasets_app.command("make")
-def make_dataset(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(DATASETS)}.")],
-    out: Annotated[Path, typer.Option(help="A .csv or .parquet file.")],
-    part: Annotated[str, typer.Option(help=f"{PARTS}; of motion also removed: the frames taken out of test.")] = "all",
-    fold: Annotated[int, typer.Option(min=0, help="Which split, of data sets that have several.")] = 0,
-    data: DataFolder = None,
-    series: Annotated[int | None, typer.Option(min=1, help="double-ou: how many series. [default: 10000]")] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=LAST_SEED, help="double-ou: same seed, same data. [default: 432]")
-    ] = None,
-    legacy: Annotated[
-        bool, typer.Option("--legacy", help="double-ou: the published draw, and its layout in CSV.")
-    ] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Write a data set as a table.
-
-    Example: vsdn datasets make double-ou --out double-ou.csv --seed 432 --legacy
-
-    Example: vsdn datasets make ushcn --data downloads --part train --fold 2 --out train.parquet
-    """
-    if name not in DATASETS:
-        raise SettingsError(f"there is no data set {name!r}; the data sets are {', '.join(DATASETS)}")
-    dataset = DATASETS[name]
-    check_fold(fold, dataset.num_folds)
-    if name == double_ou.DATASET.name:
-        _make_double_ou(out, part, series or 10_000, 432 if seed is None else seed, legacy)
-        return
-    for option, given in {"series": series, "seed": seed, "legacy": legacy or None}.items():
-        if given is not None:
-            raise SettingsError(f"--{option} is for double-ou, which is generated; {name} is read from files")
-    _check_outputs(out, None)
-    table = _part(dataset.load(data_folder(data), fold), part)
-    _remark(table.notes, quiet)
-    write_frame(table_frame(table), out)
-
-
-def _make_double_ou(out: Path, part: str, series: int, seed: int, legacy: bool) -> None:
-    if legacy and part == "all" and out.suffix == ".csv":
-        write_bytes(out, double_ou.published_csv(series, seed=seed))
-        return
-    table = double_ou.make(series, seed=seed, legacy=legacy)
-    whole = part == "all"  # in the order of the series
-    write_frame(table_frame(table if whole else _part(Parts(*double_ou.split(table, seed)), part)), out)
-
-
-def _part(parts: Parts, name: str) -> Table:
-    tables = {"all": concatenate(parts[:3]), **parts._asdict()}
-    if tables.get(name) is None:
-        had = [known for known, table in tables.items() if table is not None]
-        raise SettingsError(f"--part is one of {', '.join(had)}, but got {name!r}")
-    return tables[name]
-
-
+app.add_typer(dataset_command.app, name="datasets")
 app.command()(skeleton_command.skeleton)
 
 

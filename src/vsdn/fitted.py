@@ -107,7 +107,8 @@ class Fitted:
         """A frame of mean, std and quantiles of every variable, at `times` of each series (or `every` step after its
         last observation `until` a time, or the id, time rows of the table `at`), each from what was seen before it.
 
-        method: "prior" (the paper's) or, for VSDN, "particles": latent paths that took account of what was seen.
+        method: "prior" (the paper's) or, for VSDN, "particles": latent paths that took account of what was seen, which
+        is the default where it learned with rows hidden from its memory (hide_share).
         """
         check_levels(quantiles)
         table, way = self.read(data, columns), find_forecast(self.model, method, self.ways.forecast)
@@ -132,8 +133,9 @@ class Fitted:
         """A frame like that of `forecast`, but each time from everything before and after it; `every` goes from the
         first observation of each series to its last, or `until` a time.
 
-        method: for VSDN "posterior" (vsdn-s: the default) or "particles" (vsdn-f: the default), as exact as there are
-        draws; the others have one way each. latent: the latent state in place of the variables.
+        method: for VSDN "tried" (values tried out: the default) or, by its latent paths, "posterior" (vsdn-s) or
+        "particles", as exact as there are draws; one of these two is the default where it learned with rows hidden from
+        its memory (hide_share). The others have one way each. latent: the latent state in place of the variables.
         """
         check_levels(quantiles)
         table, way = self.read(data, columns), self._interpolation(method, latent=latent)

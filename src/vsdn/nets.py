@@ -238,48 +238,11 @@ class AbstractFlowingMemory(AbstractMemory):
         return self.branch(grid, self.forward(grid), queries)
 
 
-class Preparation(eqx.Module):
-    """q = m∘ReLU(W [y, mean, log-variance, error] + b), with a W and a b for each variable."""
-
-    weight: Float[Array, "channel prep 4"]
-    bias: Float[Array, "channel prep"]
-
-    def __init__(self, data_size: int, prep_size: int, *, key: PRNGKeyArray):
-        deviation = jnp.sqrt(2.0 / (4 + prep_size))
-        self.weight = deviation * jr.normal(key, (data_size, prep_size, 4))
-        self.bias = jnp.full((data_size, prep_size), 0.1)
-
-    def __call__(self, news: Float[Array, "channel 4"], mask: Bool[Array, " channel"]) -> Float[Array, " input"]:
-        prepared = jax.nn.relu(jnp.einsum("cpn,cn->cp", self.weight, news) + self.bias)
-        return jnp.where(mask[:, None], prepared, 0.0).ravel()
-
-
-class NewsCell(eqx.Module):
-    """A GRU cell that is told how what was seen compares with what h makes of it beforehand, as in GRU-ODE-Bayes; but
-    that foretelling is its own, learned for this use alone."""
-
-    foretell: eqx.nn.Linear
-    preparation: Preparation
-    cell: eqx.nn.GRUCell
-
-    def __init__(self, data_size: int, hidden_size: int, prep_size: int, *, key: PRNGKeyArray):
-        foretell_key, preparation_key, cell_key = jr.split(key, 3)
-        self.foretell = eqx.nn.Linear(hidden_size, 2 * data_size, key=foretell_key)
-        self.preparation = Preparation(data_size, prep_size, key=preparation_key)
-        self.cell = eqx.nn.GRUCell(data_size * prep_size, hidden_size, key=cell_key)
-
-    def __call__(self, inputs: Float[Array, " input"], h: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
-        y, seen = jnp.split(inputs, 2)
-        mean, log_scale = jnp.split(self.foretell(h), 2)
-        news = jnp.stack([y, mean, log_scale, (y - mean) * jnp.exp(-jnp.clip(log_scale, -5.0, 5.0))], axis=1)
-        return self.cell(self.preparation(news, seen > 0), h)
-
-
 class ODERNN(AbstractFlowingMemory):
     """The memory of the paper: a flow of one's choice, and a GRU cell that takes [y∘m, m]."""
 
     flow: AbstractFlow
-    cell: eqx.nn.GRUCell | NewsCell
+    cell: eqx.nn.GRUCell
     initial: Float[Array, " hidden"]
 
     def __init__(
@@ -291,15 +254,11 @@ class ODERNN(AbstractFlowingMemory):
         *,
         flow: str,
         activation: str,
-        prep_size: int | None = None,
         key: PRNGKeyArray,
     ):
         flow_key, cell_key, initial_key = jr.split(key, 3)
         self.flow = FLOWS[flow](hidden_size, clock_size, width, activation=activation, key=flow_key)
-        if prep_size is None:
-            self.cell = eqx.nn.GRUCell(2 * data_size, hidden_size, key=cell_key)
-        else:
-            self.cell = NewsCell(data_size, hidden_size, prep_size, key=cell_key)
+        self.cell = eqx.nn.GRUCell(2 * data_size, hidden_size, key=cell_key)
         self.initial = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
 
     def jump(

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from vsdn.console import Quiet
 from vsdn.datasets.asf import read_amc, read_asf
 from vsdn.errors import DataError, SettingsError
 from vsdn.files import check_writable
@@ -20,7 +21,7 @@ def skeleton(
     out: Annotated[Path, typer.Option(help="A strip (.png, .svg, .pdf) or an animation (.gif, .html).")],
     frames: Annotated[str | None, typer.Option(help="Frames, e.g. 0,10,20. [default: evenly over all]")] = None,
     fps: Annotated[float, typer.Option(min=1, help="Frames a second of the motions.")] = 120.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Draw motions of a skeleton: a strip of frames, a row a motion, or an animation, side by side.
 

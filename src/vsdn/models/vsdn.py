@@ -317,9 +317,7 @@ def make_smoother(data_size: int, clock_size: int, settings: ModelSettings, *, k
 def make_memory(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> ODERNN:
     """The ODE-RNN that the settings ask for, with fresh weights."""
     hidden, _, width = settings.sizes
-    prep_size, activation = settings.prep_size if settings.jump == "news" else None, settings.activation
-    options = {"flow": settings.flow, "activation": activation, "prep_size": prep_size}
-    return ODERNN(data_size, clock_size, hidden, width, **options, key=key)
+    return ODERNN(data_size, clock_size, hidden, width, flow=settings.flow, activation=settings.activation, key=key)
 
 
 def _make(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vsdn.console import Quiet
 from vsdn.datasets import DATASETS
 from vsdn.datasets.base import data_folder
 from vsdn.errors import SettingsError
@@ -35,7 +36,7 @@ def reproduce(
         Path | None, typer.Option(help="Folder for tables and figures. [default: experiments/results/NAME]")
     ] = None,
     list: Annotated[bool, typer.Option("--list", help="List the runs and which are done; run nothing.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")] = False,
+    quiet: Quiet = False,
 ) -> int:
     """Train and score all models on a data set by the paper's protocol; write tables and figures.
 
