@@ -1,6 +1,5 @@
 """Forecasters that need no training, to hold the others against: functions of a data set's parts and a question."""
 
-import importlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vsdn import evaluation
-from vsdn.datasets import double_ou
+from vsdn.datasets import double_ou, ushcn
 from vsdn.datasets.base import Parts
 from vsdn.reproduction.plans import Asked
 
@@ -23,7 +22,6 @@ def bayes_optimal(parts: Parts, asked: Asked) -> dict[str, Any]:
 
 def seasonal_mean(parts: Parts, asked: Asked) -> dict[str, Any]:
     """USHCN's mean of the time of year, and about it the spread that the training part has, as a Gaussian."""
-    ushcn = importlib.import_module("vsdn.datasets.ushcn")
     train = parts.train
     away = np.where(train.mask, train.values - ushcn.seasonal_mean(train, train.times), 0.0)
     std = np.sqrt(np.sum(away**2, axis=0) / np.maximum(train.mask.sum(axis=0), 1))
