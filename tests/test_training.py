@@ -173,3 +173,28 @@ def test_rows_are_hidden_from_the_memory_by_their_share_and_scored_all_the_same(
     assert rates.std() > 0.9 * 0.6 / 12**0.5  # series differ: some keep nearly all
     np.testing.assert_array_equal(training.hide(whole, 0.3, key=key).grid.mask, whole.grid.mask)
     assert training.hide(whole, 0.0, key=key) is whole
+
+
+def test_a_thinned_batch_foretells_some_rows_and_sees_all(parts):
+    batch = next(iter(parts[1]))
+    thin = training.thinned(batch, 3)
+    assert training.thinned(batch, None) is batch
+    assert thin.grid.rows.shape == thin.scored.shape == (16, 3)
+    np.testing.assert_array_equal(thin.grid.mask, batch.grid.mask)
+    for rows, scored, grid_rows, mask in zip(
+        thin.grid.rows, thin.scored, batch.grid.rows, batch.grid.mask, strict=True
+    ):
+        seen = np.asarray(grid_rows)[: int(mask.any(axis=1).sum())]
+        assert {int(seen[0]), int(seen[-1])} <= set(np.asarray(rows).tolist()) <= set(seen.tolist())
+        assert len(set(np.asarray(rows)[np.asarray(scored)].tolist())) == int(scored.sum())
+
+
+def test_latent_models_are_validated_on_as_many_rows_as_asked_for(parts):
+    model = make_model("latent-ode", clock_size=0)
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    score = lambda rows: training.make_score(
+        static, Settings().with_values({"valid_rows": rows, "valid_paths": 2}).training
+    )(params, parts[1])
+    assert np.isfinite(score(3))
+    assert score(3) != pytest.approx(score(None), rel=1e-4)
+    assert score(100) == score(None)

@@ -140,6 +140,11 @@ class TrainingSettings(Section):
         default=0.1, gt=0, lt=1, description="part of the table held out when no validation table is given"
     )
     valid_paths: int = Field(default=16, ge=1, le=MOST_PATHS, description="paths a series for the validation score")
+    valid_rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="latent-*: rows a series, evenly spread, that the validation score is of; all if not given",
+    )
     valid_bound: bool = Field(default=False, description="also keep the bound on the validation part, each epoch")
     select_by: Literal["forecasts", "bound"] | None = Field(
         default=None,

@@ -18,6 +18,7 @@ from vsdn.batches import Batch, Batches
 from vsdn.grids import Grid, until
 from vsdn.models import AbstractModel, segments
 from vsdn.models.base import Evidence
+from vsdn.models.latent import AbstractLatent
 from vsdn.models.vsdn import VSDN
 from vsdn.settings import ObjectiveSettings, Settings, TrainingSettings
 
@@ -133,6 +134,21 @@ def hide(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
     return batch._replace(grid=batch.grid._replace(told=told))
 
 
+def thinned(batch: Batch, num_rows: int | None) -> Batch:
+    """The batch with so many rows a series, evenly spread, to be foretold; all is still seen."""
+    if num_rows is None or num_rows >= batch.scored.shape[1]:
+        return batch
+
+    def some(grid: Grid, scored: Array) -> tuple[Array, Array]:
+        last = jnp.maximum(jnp.sum(grid.mask.any(axis=1)) - 1, 0)
+        number = jnp.arange(num_rows) * last // max(num_rows - 1, 1)
+        first = jnp.diff(number, prepend=-1) > 0  # of a short series no row counts twice
+        return grid.rows[number], scored[number] & first
+
+    rows, scored = jax.vmap(some)(batch.grid, batch.scored)
+    return batch._replace(grid=batch.grid._replace(rows=rows), scored=scored)
+
+
 def mean_loss(
     model: AbstractModel, batch: Batch, beta: Float[Array, ""], *, settings: ObjectiveSettings, key: PRNGKeyArray
 ) -> Float[Array, ""]:
@@ -186,7 +202,8 @@ def make_score(static: Any, settings: TrainingSettings) -> Callable[[Any, Batche
     @jax.jit
     def score_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
         model = eqx.combine(params, static)
-
+        if isinstance(model, AbstractLatent):  # a forecast of theirs is a reading of the whole past
+            batch = thinned(batch, settings.valid_rows)
         keys = jr.split(jr.key(settings.seed), batch.weight.shape[0])
         mixtures = model.batch_predict(batch.grid, num_samples=settings.valid_paths, keys=keys)
         score = lambda grid, mixture: metrics.log_prob(model.likelihood, mixture, grid.values[grid.rows])
