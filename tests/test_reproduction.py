@@ -439,3 +439,18 @@ def test_a_quick_look_at_double_ou(tmp_path):
     again = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     assert "13 of 13 runs are done already" in again.stderr
     assert "table.md" in done.stdout
+
+
+def test_a_row_may_have_a_choice_of_its_own():
+    plan = parse_plan(
+        TINY.replace('{ title = "Mean", model = "mean" }', '{ title = "F", model = "vsdn-f", objective = "iwae" }')
+        + "\n[presets.tuned.models.vsdn-f]\nset = { hide_share = 0.1, beta = 0.5 }"
+        + '\n[presets.tuned.rows.vsdn-f-iwae]\nset = { hide_share = 0.2 }\nwhy = "So."'
+    )
+    row = plan.rows[1]
+    settings = plan.settings("tuned", row, 3)
+    assert (settings.training.hide_share, settings.objective.beta, settings.training.epochs) == (0.2, 0.5, 2)
+    assert plan.choice("tuned", row).why == "So."
+    assert plan.settings("tuned", plan.rows[0], 3).training.hide_share == 0.0
+    with pytest.raises(SettingsError, match="names an unknown row 'vsdn-s-vae'"):
+        parse_plan(TINY + "\n[presets.tuned.rows.vsdn-s-vae]\nset = { epochs = 3 }")

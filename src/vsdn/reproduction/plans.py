@@ -38,14 +38,6 @@ class Choice(Section):
     why: str = ""
 
 
-class Preset(Choice):
-    """A column of the table: a preset for all models (or only some), and choices that differ by model."""
-
-    title: str
-    only: tuple[str, ...] = ()  # the models that it is for; all if none is named
-    models: dict[str, Choice] = Field(default_factory=dict)
-
-
 class Row(Section):
     """A row of the table: a model that is trained, or a reference that needs no training."""
 
@@ -61,6 +53,20 @@ class Row(Section):
     def name(self) -> str:
         parts = (self.reference,) if self.model is None else (self.model, self.objective, self.tag)
         return "-".join(part for part in parts if part)
+
+
+class Preset(Choice):
+    """A column of the table: a preset for all models (or only some), and choices that differ by model or by row."""
+
+    title: str
+    only: tuple[str, ...] = ()  # the models that it is for; all if none is named
+    models: dict[str, Choice] = Field(default_factory=dict)
+    rows: dict[str, Choice] = Field(default_factory=dict)  # by name, e.g. vsdn-s-iwae; they go before those by model
+
+    def choices(self, row: Row) -> tuple[Choice, ...]:
+        """What this column says of a row, the more particular later."""
+        particular = self.models.get(row.model or ""), self.rows.get(row.name)
+        return (self, *(choice for choice in particular if choice is not None))
 
 
 class Quick(Section):
@@ -123,11 +129,12 @@ class Plan(Section):
         return not only or row.model in only
 
     def choice(self, preset: str, row: Row) -> Choice:
-        """The preset of a model and what is changed of it, in one."""
-        common = self.presets[preset]
-        own = common.models.get(row.model or "", Choice())
-        why = " ".join(reason for reason in (common.why, own.why) if reason)
-        return Choice(preset=own.preset or common.preset, set=common.set | own.set | row.set | self.set, why=why)
+        """The preset of a row and what is changed of it, in one."""
+        choices = self.presets[preset].choices(row)
+        name = [choice.preset for choice in choices if choice.preset][-1:]
+        values = {key: value for choice in choices for key, value in choice.set.items()}
+        why = " ".join(choice.why for choice in choices if choice.why)
+        return Choice(preset=name[0] if name else None, set=values | row.set | self.set, why=why)
 
     def settings(self, preset: str, row: Row, seed: int) -> Settings:
         """The settings of a run; those left open are chosen from the data."""
@@ -169,6 +176,9 @@ def _check(plan: Plan) -> None:
     names = [row.name for row in plan.rows]
     if twice := {name for name in names if names.count(name) > 1}:
         raise SettingsError(f"two rows of a plan are called {sorted(twice)[0]}: give them a tag")
+    for preset in plan.presets.values():
+        if unknown := preset.rows.keys() - set(names):
+            raise SettingsError(f"a preset of the plan names an unknown row {sorted(unknown)[0]!r}")
     for row in plan.rows:
         if (row.model is None) == (row.reference is None):
             raise SettingsError(f"the row {row.title!r} should have a model or a reference, and not both")
