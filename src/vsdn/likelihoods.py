@@ -38,6 +38,10 @@ class AbstractFamily(eqx.Module):
         """One draw of Y."""
 
     @abstractmethod
+    def moved(self, params: Float[Array, "*any param"], by: Float[Array, "*any"]) -> Float[Array, "*any param"]:
+        """The parameters of Y + by."""
+
+    @abstractmethod
     def with_moments(self, mean: Float[Array, "*any"], variance: Float[Array, "*any"]) -> Float[Array, "*any param"]:
         """The parameters of the member with this mean and variance, or the nearest there is."""
 
@@ -66,6 +70,9 @@ class Gaussian(AbstractFamily):
 
     def sample(self, params: Float[Array, "*any param"], *, key: PRNGKeyArray) -> Float[Array, "*any"]:
         return params[..., 0] + self.scale(params) * jr.normal(key, params.shape[:-1])
+
+    def moved(self, params: Float[Array, "*any param"], by: Float[Array, "*any"]) -> Float[Array, "*any param"]:
+        return params.at[..., 0].add(by)
 
     def with_moments(self, mean: Float[Array, "*any"], variance: Float[Array, "*any"]) -> Float[Array, "*any param"]:
         over = jnp.maximum(0.5 * jnp.log(variance) - jnp.log(self.floor), 1e-6)
@@ -104,6 +111,15 @@ class Likelihood(eqx.Module):
         keys = {family: jr.fold_in(key, number) for number, family in enumerate(dict.fromkeys(self.families))}
         return self._by_family(lambda family, p: family.sample(p, key=keys[family]), params)
 
+    def moved(
+        self, params: Float[Array, "*any channel param"], by: Float[Array, "*#any channel"]
+    ) -> Float[Array, "*any channel param"]:
+        by = jnp.broadcast_to(by, params.shape[:-1])
+        for family in dict.fromkeys(self.families):
+            at = (..., self._channels(family), slice(family.num_params))
+            params = params.at[at].set(family.moved(params[at], by[at[:2]]))
+        return params
+
     def with_moments(
         self, mean: Float[Array, "*any channel"], variance: Float[Array, "*any channel"]
     ) -> Float[Array, "*any channel param"]:
@@ -112,6 +128,9 @@ class Likelihood(eqx.Module):
         widths = [[(0, 0)] * (part.ndim - 1) + [(0, self.num_params - part.shape[-1])] for part in parts]
         return jnp.stack([jnp.pad(part, width) for part, width in zip(parts, widths, strict=True)], axis=-2)
 
+    def _channels(self, family: AbstractFamily) -> np.ndarray:
+        return np.array([number for number, other in enumerate(self.families) if other == family])
+
     def _by_family(self, apply: Callable, params: Array, *arrays: Array) -> Array:
         """`apply` to the channels of each family at once, put back in the channels' order."""
         kinds = list(dict.fromkeys(self.families))
@@ -119,7 +138,7 @@ class Likelihood(eqx.Module):
             return apply(kinds[0], params[..., : kinds[0].num_params], *arrays)
         out = jnp.zeros(params.shape[:-1], params.dtype)
         for family in kinds:
-            own = np.array([number for number, other in enumerate(self.families) if other == family])
+            own = self._channels(family)
             part = apply(family, params[..., own, : family.num_params], *(array[..., own] for array in arrays))
             out = out.at[..., own].set(part)
         return out

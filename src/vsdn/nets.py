@@ -162,6 +162,10 @@ class AbstractMemory(eqx.Module):
     def hidden(self, state: Any) -> Float[Array, " hidden"]:
         """h of a state."""
 
+    def kept(self, h: Float[Array, "*any hidden"]) -> Float[Array, "*any channel"] | None:
+        """What h keeps of each variable as it was last seen; None if it keeps nothing as it was."""
+        return None
+
     @abstractmethod
     def before_rows(self, grid: Grid) -> Float[Array, "row hidden"]:
         """h just before each row, of the rows before it."""
@@ -239,11 +243,15 @@ class AbstractFlowingMemory(AbstractMemory):
 
 
 class ODERNN(AbstractFlowingMemory):
-    """The memory of the paper: a flow of one's choice, and a GRU cell that takes [y∘m, m]."""
+    """The memory of the paper: a flow of one's choice, and a GRU cell that takes [y∘m, m].
+
+    If it is to keep the last values (ours), they are the end of h, and the cell takes [(y − last)∘m, m, last].
+    """
 
     flow: AbstractFlow
     cell: eqx.nn.GRUCell
     initial: Float[Array, " hidden"]
+    num_kept: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -254,18 +262,37 @@ class ODERNN(AbstractFlowingMemory):
         *,
         flow: str,
         activation: str,
+        keep_last: bool = False,
         key: PRNGKeyArray,
     ):
         flow_key, cell_key, initial_key = jr.split(key, 3)
+        self.num_kept = data_size if keep_last else 0
         self.flow = FLOWS[flow](hidden_size, clock_size, width, activation=activation, key=flow_key)
-        self.cell = eqx.nn.GRUCell(2 * data_size, hidden_size, key=cell_key)
-        self.initial = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
+        self.cell = eqx.nn.GRUCell(2 * data_size + self.num_kept, hidden_size, key=cell_key)
+        moving = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
+        self.initial = jnp.concatenate([moving, jnp.zeros(self.num_kept, moving.dtype)])
+
+    def kept(self, h: Float[Array, "*any hidden"]) -> Float[Array, "*any channel"] | None:
+        return h[..., -self.num_kept :] if self.num_kept else None
+
+    def drift(
+        self, h: Float[Array, " hidden"], clock: Float[Array, " clock"], dt: Float[Array, ""]
+    ) -> Float[Array, " hidden"]:
+        if not self.num_kept:
+            return super().drift(h, clock, dt)
+        moving, last = h[: -self.num_kept], h[-self.num_kept :]
+        return jnp.concatenate([super().drift(moving, clock, dt), last])
 
     def jump(
         self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
     ) -> Float[Array, " hidden"]:
-        taken = self.cell(jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)]), h)
-        return jnp.where(mask.any(), taken, h)
+        if not self.num_kept:
+            taken = self.cell(jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)]), h)
+            return jnp.where(mask.any(), taken, h)
+        moving, last = h[: -self.num_kept], h[-self.num_kept :]
+        change = jnp.where(mask, y - last, 0.0)
+        taken = self.cell(jnp.concatenate([change, mask.astype(h.dtype), last]), moving)
+        return jnp.concatenate([jnp.where(mask.any(), taken, moving), jnp.where(mask, y, last)])
 
     def backward(
         self, grid: Grid, start: Float[Array, " hidden"], *, next_row_only: bool = False

@@ -46,6 +46,10 @@ class ModelSettings(Section):
     )
     activation: Literal["tanh", "relu", "silu"] = Field(default="tanh", description="of the feed-forward networks")
     flow: Literal["gru", "leaky"] = Field(default="gru", description="how the memory flows between observations")
+    keep_last: bool = Field(
+        default=False,
+        description="vsdn-*, ode-rnn: h keeps what was last seen of each variable, the decoder foretells the change",
+    )
     gru_ode_cell: Literal["full", "minimal"] = Field(default="full", description="gru-ode: two gates, or one")
     prep_size: int = Field(
         default=25, ge=1, le=MOST_UNITS, description="gru-ode: units a variable that prepare what its memory takes"

@@ -140,6 +140,14 @@ def masked_log_lik(likelihood: Likelihood, params: Float[Array, "row channel par
     return jnp.sum(jnp.where(mask, likelihood.log_prob(params, y), 0.0))
 
 
+def foretold(
+    likelihood: Likelihood, decoded: Float[Array, "*any out"], kept: Float[Array, "*#any channel"] | None
+) -> Float[Array, "*any channel param"]:
+    """The likelihood's parameters of a decoder's numbers, which tell of the change since what was kept, if it was."""
+    params = decoded.reshape(*decoded.shape[:-1], len(likelihood.families), -1)
+    return params if kept is None else likelihood.moved(params, kept)
+
+
 def make_likelihood(data_size: int, settings: ModelSettings) -> Likelihood:
     """The family that the settings name, for every variable."""
     return Likelihood((FAMILIES[settings.likelihood](settings.scale_floor),) * data_size)

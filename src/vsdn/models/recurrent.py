@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries
 from vsdn.likelihoods import Likelihood
-from vsdn.models.base import make_decoder, make_likelihood
+from vsdn.models.base import foretold, make_decoder, make_likelihood
 from vsdn.models.pathless import AbstractPathless
 from vsdn.nets import AbstractMemory
 from vsdn.settings import ModelSettings
@@ -55,7 +55,7 @@ class Recurrent(AbstractRecurrent):
     likelihood: Likelihood
 
     def decode(self, h: Float[Array, " hidden"]) -> Float[Array, "channel param"]:
-        return self.decoder(h).reshape(len(self.likelihood.families), -1)
+        return foretold(self.likelihood, self.decoder(h), self.memory.kept(h))
 
 
 def make_recurrent(
@@ -63,5 +63,6 @@ def make_recurrent(
 ) -> Recurrent:
     """A memory with a fresh decoder."""
     likelihood = make_likelihood(data_size, settings)
-    decoder = make_decoder(settings.sizes[0], likelihood, settings, key=decoder_key)
+    hidden_size = len(memory.hidden(memory.begin()))
+    decoder = make_decoder(hidden_size, likelihood, settings, key=decoder_key)
     return Recurrent(memory=memory, decoder=decoder, likelihood=likelihood)

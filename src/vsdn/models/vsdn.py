@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 from vsdn import fused
 from vsdn.grids import Grid, Queries, at_rows, last_row, until, within
 from vsdn.likelihoods import Likelihood
-from vsdn.models.base import AbstractOnline, Answer, Evidence, Field, make_likelihood, masked_log_lik
+from vsdn.models.base import AbstractOnline, Answer, Evidence, Field, foretold, make_likelihood, masked_log_lik
 from vsdn.models.trying import look_again, try_values
 from vsdn.nets import ACTIVATIONS, ODERNN, AbstractEncoder, Diffusion, Drift, Filter, Memory, Smoother, SplitMLP
 from vsdn.particles import FORWARD, Filtered, equal, filter_particles, go_on, smooth_particles
@@ -91,7 +91,7 @@ class VSDN(AbstractOnline):
         """The likelihood's parameters D([x, h_pre]): the decoder must not see what it scores."""
         embedded = jax.vmap(self.decoder.embed)(pre)
         flat = jax.vmap(jax.vmap(self.decoder), in_axes=(0, None))(states, embedded)
-        return flat.reshape(*flat.shape[:-1], len(self.likelihood.families), -1)
+        return foretold(self.likelihood, flat, self.memory.kept(pre))
 
     def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
         walk = self.posterior_walk(grid)
@@ -170,12 +170,12 @@ class VSDN(AbstractOnline):
         steps = self.steps(grid, memory, self.encoder.guide(grid, memory))
         walk = Walk(memory, self.initial(memory.pre[0]), steps)
 
-        def score(x: Float[Array, " latent"], row: tuple[Array, Array, Array]) -> Float[Array, ""]:
-            embedded, y, mask = row
-            params = self.decoder(x, embedded).reshape(len(self.likelihood.families), -1)
+        def score(x: Float[Array, " latent"], row: tuple[Array, Array | None, Array, Array]) -> Float[Array, ""]:
+            embedded, kept, y, mask = row
+            params = foretold(self.likelihood, self.decoder(x, embedded), kept)
             return jnp.sum(jnp.where(mask, self.likelihood.log_prob(params, jnp.where(mask, y, 0.0)), 0.0))
 
-        rows = (jax.vmap(self.decoder.embed)(memory.pre), grid.values, grid.mask)
+        rows = (jax.vmap(self.decoder.embed)(memory.pre), self.memory.kept(memory.pre), grid.values, grid.mask)
         start, seen = walk.start(num_samples), grid.mask.any(axis=1)
         return walk, filter_particles(self.drift, score, start, embed(self.drift, steps), rows, seen, key=key)
 
@@ -316,18 +316,21 @@ def make_smoother(data_size: int, clock_size: int, settings: ModelSettings, *, k
 
 def make_memory(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> ODERNN:
     """The ODE-RNN that the settings ask for, with fresh weights."""
-    hidden, _, width = settings.sizes
-    return ODERNN(data_size, clock_size, hidden, width, flow=settings.flow, activation=settings.activation, key=key)
+    (hidden, _, width), keep_last = settings.sizes, settings.keep_last
+    flow, activation = settings.flow, settings.activation
+    return ODERNN(data_size, clock_size, hidden, width, flow=flow, activation=activation, keep_last=keep_last, key=key)
 
 
 def _make(
     encoder: AbstractEncoder, data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray
 ) -> VSDN:
     memory_key, drift_key, diffusion_key, initial_key, decoder_key = jr.split(key, 5)
-    (hidden, latent, width), activation = settings.sizes, settings.activation
+    (_, latent, width), activation = settings.sizes, settings.activation
     likelihood = make_likelihood(data_size, settings)
+    memory = make_memory(data_size, clock_size, settings, key=memory_key)
+    hidden = len(memory.initial)
     return VSDN(
-        memory=make_memory(data_size, clock_size, settings, key=memory_key),
+        memory=memory,
         encoder=encoder,
         drift=Drift(latent, hidden + clock_size, width, activation=activation, key=drift_key),
         diffusion=Diffusion(hidden, latent, width, activation=activation, key=diffusion_key),

@@ -1,0 +1,61 @@
+"""A memory that keeps the last values: the decoder foretells the change since, everything else is as before."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from examples import ask, make_grid, make_model, make_table
+
+from vsdn.likelihoods import Gaussian, Likelihood
+
+pytestmark = pytest.mark.usefixtures("x64")
+keepers = pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s", "ode-rnn"])
+
+
+def still(name):
+    """A model whose decoder foretells no change, with a scale of one."""
+    model = make_model(name, keep_last=True)
+    zeros = jax.tree.map(jnp.zeros_like, eqx.filter(model.decoder, eqx.is_inexact_array))
+    return eqx.tree_at(lambda model: model.decoder, model, eqx.combine(zeros, model.decoder))
+
+
+@keepers
+def test_no_change_is_the_last_value_seen_of_each_variable(name):
+    table = make_table()
+    rows = slice(table.starts[0], table.starts[1])
+    times, values, mask = table.times[rows], table.values[rows], table.mask[rows]
+    when = np.append(times, times[-1] + 3.0)
+    mean = ask(still(name), table, np.zeros(len(when), int), when).mean
+    for time, foretold in zip(when, mean, strict=True):
+        for channel in range(2):
+            seen = values[(times < time) & mask[:, channel], channel]
+            if len(seen):
+                assert foretold[channel] == pytest.approx(seen[-1], abs=1e-9)
+
+
+@keepers
+def test_unseen_values_are_never_read(name, key):
+    grid, model = make_grid(make_table()), make_model(name, keep_last=True)
+    poisoned = grid._replace(values=jnp.where(grid.mask, grid.values, 1e9))
+    for ask_model in (model.evidence, model.predict):
+        answer = jax.jit(lambda grid, ask=ask_model: ask(grid, num_samples=2, key=key))
+        assert eqx.tree_equal(answer(grid), answer(poisoned))
+
+
+def test_what_is_kept_does_not_flow(key):
+    memory = make_model("ode-rnn", keep_last=True).memory
+    h, clock = jr.normal(key, memory.initial.shape), jnp.zeros(2)
+    np.testing.assert_array_equal(memory.kept(memory.drift(h, clock, jnp.asarray(0.3))), memory.kept(h))
+    taken = memory.jump(h, jnp.array([5.0, 7.0]), jnp.array([True, False]))
+    np.testing.assert_array_equal(memory.kept(taken), [5.0, memory.kept(h)[1]])
+    assert make_model("ode-rnn").memory.kept(h) is None
+
+
+def test_moved_parameters_are_those_of_the_moved_variable(key):
+    likelihood = Likelihood((Gaussian(1e-3), Gaussian(1e-2), Gaussian(1e-3)))
+    params, by = jr.normal(key, (4, 3, 2)), jnp.array([1.0, -2.0, 0.5])
+    moved = likelihood.moved(params, by)
+    np.testing.assert_allclose(likelihood.mean(moved), likelihood.mean(params) + by)
+    np.testing.assert_allclose(likelihood.variance(moved), likelihood.variance(params))
