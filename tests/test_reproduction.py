@@ -345,6 +345,22 @@ def test_the_page_of_a_plan(tmp_path):
     assert "Not done yet: 1 of 7 runs (mean-vae-2)." in page
 
 
+def test_models_are_set_against_a_rival_on_what_both_have(tmp_path):
+    plan = parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrival = "mean-vae"'))
+    fill(plan, tmp_path)
+    (tmp_path / "mean-vae-2.json").unlink()
+    both = {name: json.loads((tmp_path / f"{name}-vae-1.json").read_text()) for name in ("last-value", "mean")}
+    last, mean = (both[name]["scores"]["prediction"] for name in ("last-value", "mean"))
+    page = tables.markdown(plan, tables.finished(plan, tmp_path))
+    ratios = [f"{last[score] / mean[score]:.2f}" for score in ("mse", "crps")]
+    more = f"{last['nll'] - mean['nll']:.2f}".replace("-", "−")
+    assert "Against Mean with the same settings on the same seeds:" in page
+    assert f"| Last | | | {ratios[0]} | | | {ratios[1]} | | | {more} |" in page
+    assert "| Mean | | | 1.00 | | | 1.00 | | | 0.00 |" in page
+    with pytest.raises(SettingsError, match="the rival 'nobody' is no row"):
+        parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrival = "nobody"'))
+
+
 def test_a_task_may_be_for_some_models_and_have_its_columns_beside_another(tmp_path):
     asked = {"title": "later rows too", "task": "interpolation", "beside": "prediction", "column": "smoothed"}
     lines = ["[tasks.smoothing]", 'only = ["mean"]', *(f'{key} = "{value}"' for key, value in asked.items()), ""]

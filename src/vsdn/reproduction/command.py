@@ -26,7 +26,9 @@ def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join([*plan_names(), APPENDIX_B])}.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the runs. [default: runs/NAME]")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side. [default: one a core]")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="These models alone; may be given again.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="These models alone, or rows, e.g. vsdn-s-iwae; may be given again.")
+    ] = None,
     preset: Annotated[str, typer.Option(help="paper (appendix C), tuned, or both.")] = "both",
     seeds: Annotated[str | None, typer.Option(help="These seeds alone, e.g. 10,11.")] = None,
     folds: Annotated[str | None, typer.Option(help="These folds alone, e.g. 0,1.")] = None,
@@ -101,7 +103,7 @@ def _known_models(plan: Plan, models: Sequence[str]) -> tuple[str, ...]:
     """The models that are asked for, if the plan has them all."""
     known = dict.fromkeys(row.model or row.reference or "" for row in plan.rows)
     for name in models:
-        if name not in known:
+        if name not in known and name not in {row.name for row in plan.rows}:
             raise SettingsError(f"the models of this plan are {', '.join(known)}, but {name!r} was asked for")
     return tuple(models)
 

@@ -50,12 +50,12 @@ class Job(Section):
 
 def make_jobs(plan: Plan, models: tuple[str, ...] = ()) -> list[Job]:
     """The runs of a plan, all rows of a seed or fold before the next, the quicker tuned ones first; of these models
-    alone, if any is named."""
+    or rows alone, if any is named."""
     jobs = []
     for repeat in plan.repeats:
         for preset in reversed(plan.presets):
             for row in plan.rows:
-                named = not models or row.model in models or row.reference in models
+                named = not models or not {row.model, row.reference, row.name}.isdisjoint(models)
                 again = row.model is None and not plan.folds and repeat != plan.repeats[0]  # the same for every seed
                 if named and not again and plan.has(preset, row):
                     jobs.append(_make_job(plan, preset, row, repeat))

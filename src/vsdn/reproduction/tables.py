@@ -66,6 +66,21 @@ class Book:
         results = self.results(preset, row)
         return spread(score_of(result, task, score, self.plan.per) for result in results if task in result["scores"])
 
+    def ratio(self, task: str, preset: str, row: Row, rival: Row) -> dict[str, str] | None:
+        """MSE and CRPS as parts of the rival's, NLL as what is added to its own; of means over what both have."""
+        found = lambda which: {
+            run.job.repeat: run.result
+            for run in self.runs
+            if (run.job.preset, run.job.row) == (preset, which.name) and task in run.result["scores"]
+        }
+        ours, others = found(row), found(rival)
+        both = ours.keys() & others.keys()
+        if not both:
+            return None
+        mean = lambda results, score: statistics.mean(score_of(results[at], task, score, self.plan.per) for at in both)
+        part = {score.upper(): f"{mean(ours, score) / mean(others, score):.2f}" for score in ("mse", "crps")}
+        return {**part, "NLL": f"{mean(ours, 'nll') - mean(others, 'nll'):.2f}".replace("-", "−")}
+
     def digits(self, score: str) -> int:
         return self.plan.digits.get(score, DIGITS[score])
 
@@ -80,7 +95,8 @@ class Book:
         plan = self.plan
         if plan.series is not None:
             return []
-        own = [choice.why for preset in plan.presets.values() for choice in preset.models.values()]
+        choices = [(*preset.models.values(), *preset.rows.values()) for preset in plan.presets.values()]
+        own = [choice.why for each in choices for choice in each]
         common = [preset.why for preset in plan.presets.values()]
         return list(dict.fromkeys(why for why in (*common, *own) if why))
 
@@ -91,8 +107,9 @@ class Book:
     def cell(self, task: str, preset: str, row: Row, score: str) -> str:
         """E.g. −1.258 ± 0.004, with a mark where the model's own settings were changed."""
         found = self.spread(task, preset, row, score)
-        own = self.plan.presets[preset].models.get(row.model or "")
-        return "" if found is None else shown(found, self.digits(score)) + self.mark(own.why if own else "")
+        own = self.plan.presets[preset].choices(row)[1:]
+        marks = "".join(self.mark(choice.why) for choice in own)
+        return "" if found is None else shown(found, self.digits(score)) + marks
 
 
 def shown(found: Spread | tuple[float, float], digits: int) -> str:
@@ -110,6 +127,8 @@ def markdown(plan: Plan, runs: Sequence[Finished]) -> str:
     for name, asked in plan.tasks.items():
         if asked.beside is None:
             pages += [f"## {asked.title}\n", _compared(book, name), "", _calibration(book, name), ""]
+            if plan.rival:
+                pages += [_relative(book, name), ""]
     pages += ["## Cost\n", _cost(book), "", _protocol(book)]
     return "\n".join(pages)
 
@@ -146,6 +165,35 @@ def _calibration(book: Book, task: str) -> str:
     return _table(heads, lines)
 
 
+def _relative(book: Book, task: str) -> str:
+    """Every model against the rival with the same settings, over the seeds or folds that both have."""
+    plan = book.plan
+    rival = next(row for row in plan.rows if row.name == plan.rival)
+    titles = {preset: about.title for preset, about in plan.presets.items()}
+    columns = [("the paper", lambda row: _printed_ratio(row, rival, task))]
+    columns += [(titles[preset], lambda row, at=preset: book.ratio(task, at, row, rival)) for preset in plan.presets]
+    heads = ["model", *(f"{what}, {title}" for what in RELATIVE for title, _ in columns)]
+    lines = []
+    for row in plan.rows:
+        found = [ratio(row) for _, ratio in columns]
+        cells = [("" if each is None else each[what]) for what in RELATIVE for each in found]
+        lines.append([row.title, *cells])
+    some = [line for line in lines if any(line[1:])]
+    return f"Against {rival.title} with the same settings on the same {plan.repeated}:\n\n" + _table(heads, some)
+
+
+RELATIVE = ("MSE", "CRPS", "NLL")
+
+
+def _printed_ratio(row: Row, rival: Row, task: str) -> dict[str, str] | None:
+    """What the paper's means come to."""
+    if task not in row.paper or task not in rival.paper:
+        return None
+    mean = lambda which, score: which.paper[task][score][0]
+    more = f"{mean(row, 'nll') - mean(rival, 'nll'):.2f}".replace("-", "−")
+    return {"MSE": f"{mean(row, 'mse') / mean(rival, 'mse'):.2f}", "CRPS": "", "NLL": more}
+
+
 def _cost(book: Book) -> str:
     heads, lines = ["model", "settings", "runs", "epochs", "minutes a run", "CPU-minutes a run", "parameters"], []
     for row in book.plan.rows:
@@ -163,7 +211,8 @@ def _cost(book: Book) -> str:
 def _protocol(book: Book) -> str:
     """What goes under the tables: what is a mean of what, why settings were changed, what is not done yet."""
     plan = book.plan
-    over = f"{plan.repeated} {', '.join(map(str, plan.repeats))}"
+    done = sorted({run.job.repeat for run in book.runs})
+    over = f"{plan.repeated} {', '.join(map(str, done))}"
     unit = "frames of the sum over a frame's values" if plan.per == "frame" else "observed values"
     lines = [
         f"Mean ± standard deviation over {over}. NLL and MSE are means over {unit}, CRPS and coverage over values."
