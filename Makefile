@@ -4,20 +4,23 @@ BIN := .venv/bin
 READY := .venv/.ready
 KERNEL := $(wildcard src/vsdn/kernel/*)
 
-.PHONY: demo test check format docs bench bench-step clean
+.PHONY: demo test lint check format docs bench bench-step clean
 
 demo: $(READY)
 	$(BIN)/vsdn demo --out vsdn-demo
 
+# worksteal: a worker gets neighbouring tests, which share what is compiled
 test: $(READY)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
-check: $(READY)
+lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 -m "not slow"
+
+check: lint
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -30,9 +30,15 @@ jax.config.update("jax_disable_most_optimizations", True)  # most of a small tes
 
 
 def pytest_configure(config):
-    """Compiled programs are kept between tests, workers and runs."""
-    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("xla")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    """Compiled programs, small ones too, are kept between tests, workers, runs and the processes that tests start."""
+    own = {
+        "jax_compilation_cache_dir": str(config.cache.mkdir("xla")),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+    }
+    for name, value in own.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """Small tables and models that many tests share."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
@@ -36,8 +38,13 @@ def make_scaler(table: Table) -> Scaler:
 
 
 def make_model(name: str, clock_size: int = 2, **settings):
-    """A model with fresh weights."""
-    model_settings = ModelSettings(model=name, **(SIZES | settings))  # pyright: ignore[reportArgumentType]
+    """A model with fresh weights, made once for all tests."""
+    return _make_model(name, clock_size, jnp.result_type(float), tuple((SIZES | settings).items()))
+
+
+@functools.cache
+def _make_model(name: str, clock_size: int, precision: np.dtype, settings: tuple[tuple[str, object], ...]):
+    model_settings = ModelSettings(model=name, **dict(settings))  # pyright: ignore[reportArgumentType]
     return MODELS[name](len(VARIABLES), clock_size, model_settings, key=jr.key(3))
 
 

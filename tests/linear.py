@@ -58,11 +58,14 @@ def linear_vsdn(name):
     model = make_model(name, clock_size=0, latent_size=2)
     model = eqx.tree_at(lambda m: (m.drift, m.decoder), model, (ContextLinear(), ContextReadout()))
 
-    def oracle(grid) -> LinearGaussian:
+    @jax.jit
+    def parts_of(grid):
         memory = model.memory.forward(grid)
         steps = model.steps(grid, memory)
-        context = jax.vmap(model.drift.embed)(steps.prior)
-        parts = (steps.dt, RATES, context, steps.diffusion, model.initial(memory.pre[0]))
-        return LinearGaussian(*(np.asarray(part) for part in parts), READOUT, NOISE, np.asarray(grid.mask))
+        return steps.dt, jax.vmap(model.drift.embed)(steps.prior), steps.diffusion, model.initial(memory.pre[0])
+
+    def oracle(grid) -> LinearGaussian:
+        dt, context, diffusion, x0 = map(np.asarray, parts_of(grid))
+        return LinearGaussian(dt, RATES, context, diffusion, x0, READOUT, NOISE, np.asarray(grid.mask))
 
     return model, oracle

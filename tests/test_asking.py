@@ -38,7 +38,7 @@ def table(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module", params=["vsdn-f", "last-value"])
+@pytest.fixture(scope="module", params=[pytest.param("vsdn-f", marks=pytest.mark.slow), "last-value"])
 def run(request, table):
     out = table.parent / request.param
     options = [part for key, value in QUICK.items() for part in ("--set", f"{key}={value}")]
@@ -132,6 +132,7 @@ def test_the_latent_state_and_who_has_none(run, table, capsys):
         assert {row["variable"] for row in rows} >= {"x1", "x2", "x3"}
 
 
+@pytest.mark.slow
 def test_a_model_that_learned_with_rows_hidden_is_asked_by_its_paths(table, capsysbinary, monkeypatch):
     out, data = table.parent / "hidden", [str(table), "--id", "patient", "--time", "day"]
     options = [part for key, value in (QUICK | {"hide_share": 0.5}).items() for part in ("--set", f"{key}={value}")]

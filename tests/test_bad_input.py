@@ -418,6 +418,7 @@ def test_disk_full_while_an_old_run_is_overwritten(here, full_after, capsys):
     assert snapshot(here) == before
 
 
+@pytest.mark.slow
 def test_disk_full_during_training_leaves_a_run_that_goes_on(here, full_after, capsys, monkeypatch):
     fit = "fit data.csv --model last-value --quiet --set epochs=2 --set batch_size=6 --set checkpoint_every=1 --out"
     assert cli.main([*fit.split(), "whole"]) == 0

@@ -25,22 +25,30 @@ SIZES = {  # series, paths, steps, latent, context, width
 
 
 def make_case(series, paths, steps, latent, context, width, activation="tanh"):
-    """A drift, first states, steps and grids of a batch; some end in padding, and the last step moves none."""
-    keys = jr.split(jr.key(series + latent), 7)
-    drift = Drift(latent, context, width, activation=activation, key=keys[0])
-    drift = eqx.tree_at(lambda d: d.raw_rate, drift, jr.normal(keys[1], (latent,)))
-    dt = jr.uniform(keys[2], (series, steps), minval=0.02, maxval=0.3)
+    """A drift, first states, steps and grids of a batch; some end in padding, and the last step moves none.
+
+    Drawn by numpy, for which no shape is compiled.
+    """
+    chance = np.random.default_rng(series + latent)
+    normal = lambda *shape: jnp.asarray(chance.normal(size=shape))
+    drift = eqx.filter_eval_shape(Drift, latent, context, width, activation=activation, key=jr.key(0))
+    scale = lambda shape: shape[-1] ** -0.5 if len(shape) > 1 else 1.0
+    weigh = lambda leaf: jnp.asarray(scale(leaf.shape) * chance.normal(size=leaf.shape))
+    drift = jax.tree.map(lambda leaf: weigh(leaf) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf, drift)
+    dt = chance.uniform(0.02, 0.3, (series, steps))
     if steps > 3:
-        dt = dt.at[::2, -3:].set(0.0).at[:, -1].set(0.0)
-    prior, posterior = (jr.normal(key, (series, steps, context)) for key in keys[3:5])
-    walks = Steps(dt, prior, posterior, jnp.exp(0.3 * jr.normal(keys[5], (series, steps, latent))))
+        dt[::2, -3:] = 0.0
+        dt[:, -1] = 0.0
+    prior, posterior = normal(series, steps, context), normal(series, steps, context)
+    diffusion = jnp.asarray(np.exp(0.3 * chance.normal(size=(series, steps, latent))))
+    walks = Steps(jnp.asarray(dt), prior, posterior, diffusion)
     seen = np.arange(steps + 1) % 3 == 0
     seen[-1] = False
     rows = np.concatenate([np.flatnonzero(seen), [steps, steps]]).astype(np.int32)  # padding names the last point twice
-    all_series = lambda part: jnp.broadcast_to(jnp.asarray(part), (series, *part.shape))
+    all_series = lambda part: jnp.asarray(np.broadcast_to(part, (series, *part.shape)))
     nothing = np.zeros((steps + 1, 1))
     grids = Grid(*map(all_series, (nothing[:, 0], nothing, seen[:, None], nothing, rows)))
-    return drift, jr.normal(keys[6], (series, paths, latent)), walks, grids
+    return drift, normal(series, paths, latent), walks, grids
 
 
 def value_and_gradients(case, *, key, use_kernel, monkeypatch):
@@ -48,21 +56,24 @@ def value_and_gradients(case, *, key, use_kernel, monkeypatch):
     drift, x0, steps, grids = case
     monkeypatch.setenv("VSDN_KERNEL", "on" if use_kernel else "off")
     assert fused.is_used(drift) is use_kernel
-    arrays, static = eqx.partition((drift, x0, steps), eqx.is_inexact_array)
-    keys = jr.split(key, len(x0))
+    (_, paths), gradients = loss_and_gradients((drift, x0, steps), grids, jr.split(key, len(x0)), use_kernel)
+    drift, x0, steps = gradients
+    assert not np.any(steps.dt)  # data, not learned
+    return paths, (drift, x0, steps._replace(dt=None))
 
-    @jax.jit
-    def run(arrays):
-        drift, x0, steps = eqx.combine(arrays, static)
+
+@eqx.filter_jit
+def loss_and_gradients(learned, grids, keys, use_kernel):
+    """Compiled once a shape and way, for all tests; `use_kernel` tells the ways apart."""
+
+    def loss(learned):
+        drift, x0, steps = learned
         paths = fused.posterior_paths(drift, x0, steps, grids, keys=keys)
         weights = jnp.cos(jnp.arange(paths.kl.size)).reshape(paths.kl.shape)
         told = jnp.sum(jnp.sin(paths.states[:, :, :-2]) * weights[..., None, None])  # padding is scored by nobody
         return told + jnp.sum(weights * paths.kl) + jnp.sum(weights * paths.log_ratio**2), paths
 
-    (_, paths), gradients = jax.value_and_grad(run, has_aux=True)(arrays)
-    drift, x0, steps = gradients
-    assert not np.any(steps.dt)  # data, not learned
-    return paths, (drift, x0, steps._replace(dt=None))
+    return eqx.filter_value_and_grad(loss, has_aux=True)(learned)
 
 
 @kernel
@@ -87,6 +98,7 @@ def processor(request):
     fused._kernel.use(kinds[0])
 
 
+@pytest.mark.slow
 @kernel
 @pytest.mark.parametrize("processor", ["avx512", "avx2", "any"], indirect=True)
 def test_the_code_for_every_processor_is_the_scan(processor, key, monkeypatch):
@@ -135,20 +147,20 @@ def test_prior_paths_are_the_scans(x64, key, monkeypatch):
     for size in ("several features", "wide", "more paths than a block"):
         drift, x0, steps, _ = make_case(*SIZES[size])
         keys = jr.split(key, len(x0))
-        fast = fused.prior_paths(drift, x0, steps, keys=keys)
-        slow = [
-            sde.prior_paths(drift, x0[i], jax.tree.map(lambda p, i=i: p[i], steps), key=keys[i]) for i in range(len(x0))
-        ]
-        np.testing.assert_allclose(fast, jnp.stack(slow), rtol=1e-11, atol=1e-12)
+        fast = jax.jit(lambda x0, steps, keys, drift=drift: fused.prior_paths(drift, x0, steps, keys=keys))
+        slow = jax.jit(lambda x0, steps, key, drift=drift: sde.prior_paths(drift, x0, steps, key=key))
+        one_by_one = [slow(x0[i], jax.tree.map(lambda p, i=i: p[i], steps), keys[i]) for i in range(len(x0))]
+        np.testing.assert_allclose(fast(x0, steps, keys), np.stack(one_by_one), rtol=1e-11, atol=1e-12)
 
 
 @kernel
 def test_what_is_not_a_number_stays_so(key):
     """A weight that is NaN must not be hidden by the kernel: training counts on seeing it."""
     drift, x0, steps, grids = make_case(*SIZES["several features"])
+    keys, walk = jr.split(key, len(x0)), eqx.filter_jit(fused.posterior_paths)
     for where in (lambda d: d.net.from_state.weight, lambda d: d.net.out.weight, lambda d: d.net.from_context.bias):
         bad = eqx.tree_at(where, drift, where(drift).at[(0,) * where(drift).ndim].set(jnp.nan))
-        paths = fused.posterior_paths(bad, x0, steps, grids, keys=jr.split(key, len(x0)))
+        paths = walk(bad, x0, steps, grids, keys=keys)
         assert np.isnan(np.asarray(paths.kl)).all()
 
 
@@ -169,14 +181,16 @@ def test_another_drift_goes_through_the_scan(x64, key):
 
     _, x0, steps, grids = make_case(7, 3, 9, 5, 5, 11)
     assert not fused.is_used(Pull())
-    paths = fused.posterior_paths(Pull(), x0, steps, grids, keys=jr.split(key, len(x0)))
+    paths = eqx.filter_jit(fused.posterior_paths)(Pull(), x0, steps, grids, keys=jr.split(key, len(x0)))
     assert paths.states.shape == (7, 3, grids.rows.shape[1], 5)
     np.testing.assert_allclose(paths.states[:, :, 0], x0)
 
 
 def test_without_the_kernel_the_scan_takes_over_and_says_so(key, monkeypatch):
     drift, x0, steps, grids = make_case(*SIZES["several features"])
-    ask = lambda: fused.posterior_paths(drift, x0, steps, grids, keys=jr.split(key, len(x0)))
+    ask = lambda: jax.jit(lambda keys: fused.posterior_paths(drift, x0, steps, grids, keys=keys))(
+        jr.split(key, len(x0))
+    )
     before = ask()
     monkeypatch.setattr(fused, "_kernel", None)
     assert not fused.is_used(drift)

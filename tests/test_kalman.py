@@ -1,5 +1,7 @@
 """The filter's parts against matrix exponentials, quadrature and 64 bits."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -55,7 +57,7 @@ def test_mean_exp_and_its_derivatives_are_integrals():
     first = jax.grad(kalman.mean_exp, holomorphic=True)
     second = jax.grad(first, holomorphic=True)
     for function, integral in zip((kalman.mean_exp, first, second), exact, strict=True):
-        np.testing.assert_allclose(jax.vmap(function)(jnp.asarray(z)), integral, rtol=1e-12)
+        np.testing.assert_allclose(jax.jit(jax.vmap(function))(jnp.asarray(z)), integral, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("x64")
@@ -96,12 +98,14 @@ def filter_hard_case(dtype):
     sde, initial, readout, gaps, y, mask = hard_case(dtype)
 
     @jax.jit
+    @functools.partial(jax.value_and_grad, has_aux=True)
     def run(sde):
         transitions = jax.vmap(lambda gap: kalman.discretise(sde, gap))(gaps)
-        return kalman.filter_rows(initial, transitions, readout, y, mask)
+        filtered = kalman.filter_rows(initial, transitions, readout, y, mask)
+        return jnp.sum(filtered.log_lik), filtered
 
-    gradient = jax.jit(jax.grad(lambda sde: jnp.sum(run(sde).log_lik)))(sde)
-    return jax.tree.map(np.asarray, run(sde)), jax.tree.map(np.asarray, gradient)
+    (_, filtered), gradient = run(sde)
+    return jax.tree.map(np.asarray, filtered), jax.tree.map(np.asarray, gradient)
 
 
 def test_32_bits_are_enough_for_nearly_noiseless_data():
@@ -119,11 +123,14 @@ def test_32_bits_are_enough_for_nearly_noiseless_data():
 
 def smooth_hard_case(dtype):
     sde, initial, readout, gaps, y, mask = hard_case(dtype)
-    transitions = jax.vmap(lambda gap: kalman.discretise(sde, gap))(gaps)
-    smooth = jax.jit(
-        lambda: kalman.smooth_rows(kalman.filter_rows(initial, transitions, readout, y, mask), transitions)
-    )
-    return jax.tree.map(np.asarray, jax.vmap(lambda belief: kalman.read(belief, readout))(smooth()))
+
+    @jax.jit
+    def run(sde):
+        transitions = jax.vmap(lambda gap: kalman.discretise(sde, gap))(gaps)
+        smoothed = kalman.smooth_rows(kalman.filter_rows(initial, transitions, readout, y, mask), transitions)
+        return jax.vmap(lambda belief: kalman.read(belief, readout))(smoothed)
+
+    return jax.tree.map(np.asarray, run(sde))
 
 
 def test_32_bits_are_enough_to_smooth_nearly_noiseless_data():

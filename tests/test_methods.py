@@ -2,9 +2,11 @@
 
 import dataclasses
 
+import equinox as eqx
+import jax.random as jr
 import numpy as np
 import pytest
-from examples import MARCHING, ask, make_model, make_scaler, make_table
+from examples import MARCHING, SIZES, VARIABLES, ask, make_model, make_scaler, make_table
 
 from vsdn import inference
 from vsdn.data import TimeAxis, empty_table
@@ -22,10 +24,17 @@ from vsdn.methods import (
 )
 from vsdn.models import MODELS
 from vsdn.models.base import AbstractOnline
+from vsdn.settings import ModelSettings
 
 pytestmark = pytest.mark.usefixtures("x64")
 models = pytest.mark.parametrize("name", MODELS)
 FRAME = inference.Frame(make_scaler(make_table()), MARCHING, 1)
+
+
+def has_paths(name):
+    """Whether a model has them, asked of its shapes: nothing is compiled while tests are collected."""
+    settings = ModelSettings(model=name, **SIZES)
+    return eqx.filter_eval_shape(MODELS[name], len(VARIABLES), 0, settings, key=jr.key(0)).has_paths
 
 
 def change_after(table, cut, by=2.0):
@@ -47,6 +56,7 @@ def test_the_filter_sees_its_row_and_nothing_later(name):
     np.testing.assert_array_equal(at_rows(poisoned).mean, answer.mean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
 def test_the_memory_of_vsdn_can_be_asked_like_that_of_others(name):
     table, model = make_table(3), make_model(name)
@@ -66,6 +76,7 @@ def test_a_vsdn_is_asked_by_what_it_learned_to_keep_things_in():
     assert own_ways(make_model("ode-rnn"), by_memory_alone=False) == (by_prior, by_filter, by_interpolation)
 
 
+@pytest.mark.slow
 @models
 def test_interpolation_sees_what_comes_later_and_needs_no_company(name):
     table, model = make_table(2), make_model(name)
@@ -80,7 +91,8 @@ def test_interpolation_sees_what_comes_later_and_needs_no_company(name):
     np.testing.assert_allclose(between(table, [1], times[3:]).mean[0], answer.mean[3], rtol=1e-8)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if make_model(name).has_paths or name == "linear"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in MODELS if has_paths(name) or name == "linear"])
 def test_at_its_rows_interpolation_is_at_the_points(name):
     """Smoothing at a row is what interpolation tends to from its left."""
     table, model = make_table(2), make_model(name)
@@ -89,6 +101,7 @@ def test_at_its_rows_interpolation_is_at_the_points(name):
     np.testing.assert_allclose(at.mean, before.mean, atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vsdn-f", "linear", "last-value"])
 def test_joint_draws_agree_with_the_single_answers(name):
     """Draws at rows with nothing seen have the mean that interpolation gives, in standard errors."""
@@ -108,7 +121,7 @@ def test_joint_draws_agree_with_the_single_answers(name):
     assert np.all(np.abs(values.mean(axis=1) - answer.mean) < 4 * error)
 
 
-@pytest.mark.parametrize("name", ["vsdn-f", "gru-ode", "latent-ode"])
+@pytest.mark.parametrize("name", [pytest.param("vsdn-f", marks=pytest.mark.slow), "gru-ode", "latent-ode"])
 def test_simulated_series_are_ones_that_the_model_finds_likely(name):
     """New series score as well as the model expects of itself: their PIT is uniform in mean and spread."""
     model, num_series = make_model(name), 200

@@ -96,6 +96,7 @@ def test_growth_and_excess_compare_the_right_rows():
     assert noise.excess(rows, steps=400) == [200, 200]
 
 
+@pytest.mark.slow
 def test_run_writes_table_picture_and_result(tmp_path, monkeypatch):
     monkeypatch.setattr(noise, "STEPS", (2, 4))
     monkeypatch.setattr(noise, "SETTINGS", ((1.0, 2.0),))

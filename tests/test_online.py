@@ -29,6 +29,7 @@ def make_gap(marching, scaler, begin, end):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vsdn-f", "gru-decay"])  # the others: test_tracking.py
 def test_online_equals_offline_after_every_update(name, key):
     table, model, samples = make_table(3, max_rows=14), make_model(name), 3

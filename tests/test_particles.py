@@ -62,6 +62,7 @@ def test_the_likelihood_is_unbiased(name, grid, key):
     assert ratio.std() < 0.7
 
 
+@pytest.mark.slow
 @models
 def test_the_smoother_is_exact(name, grid, key):
     model, oracle = linear_vsdn(name)
@@ -83,6 +84,7 @@ def test_the_smoother_is_exact(name, grid, key):
     assert np.all(variance[3:-2] < 0.9 * np.einsum("pipi->pi", oracle(grid).states()[1])[3:-2])  # the rows say much
 
 
+@pytest.mark.slow
 def test_the_error_falls_with_the_root_of_the_particles(grid, key):
     model, oracle = linear_vsdn("vsdn-f")
     exact = np.stack(
@@ -109,6 +111,7 @@ def test_systematic_draws_follow_the_weights(key):
     assert_means(counts, expected)
 
 
+@pytest.mark.slow
 @models
 def test_interpolation_between_points_has_the_law_of_the_bridge(name, grid, key):
     """Inside a step, given both of its ends, a state is a Brownian bridge; the whole is linear, so its law is known."""

@@ -1,5 +1,7 @@
 """Plans are what the paper says; no finished run is repeated, no begun one lost; tables hold what the runs came to."""
 
+import dataclasses
+import functools
 import json
 import os
 import signal
@@ -434,9 +436,11 @@ def test_listing_runs_nothing(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_quick_look_at_double_ou(tmp_path):
+def test_a_quick_look_is_killed_and_goes_on(tmp_path):
     """Killed in the midst, gone on with, and then nothing is left to do."""
-    words = [sys.executable, "-m", "vsdn.cli", "reproduce", "double-ou", "--quick", "--out", str(tmp_path / "out")]
+    models = [part for name in ("mean", "last-value", "gru-decay") for part in ("--model", name)]
+    words = [sys.executable, "-m", "vsdn.cli", "reproduce", "double-ou", "--quick", *models]
+    words += ["--out", str(tmp_path / "out")]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
     results = lambda: list((tmp_path / "out").glob("*-*[0-9].json"))
@@ -448,13 +452,27 @@ def test_a_quick_look_at_double_ou(tmp_path):
     assert early
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
     assert all(path.stat().st_mtime_ns == at for path, at in early.items())  # not repeated
-    page = (tmp_path / "out" / "results" / "table.md").read_text()
+    assert len(results()) == 3
+    again = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert "3 of 3 runs are done already" in again.stderr
+    assert "table.md" in done.stdout
+    assert "Not done yet: 10 of 13 runs" in (tmp_path / "out" / "results" / "table.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("lenient")
+def test_a_quick_look_at_double_ou_fills_every_row(tmp_path, capsys, monkeypatch):
+    """Every run as a worker does it, but in this process; of the page, the command finds nothing left to do."""
+    dataset = DATASETS["double-ou"]
+    monkeypatch.setitem(DATASETS, "double-ou", dataclasses.replace(dataset, load=functools.cache(dataset.load)))
+    for job in make_jobs(read_plan("double-ou").made_quick()):
+        do(job, tmp_path)
+    assert cli.main(["reproduce", "double-ou", "--quick", "--out", str(tmp_path)]) == 0
+    assert "13 of 13 runs are done already" in capsys.readouterr().err
+    page = (tmp_path / "results" / "table.md").read_text()
     assert "Not done yet" not in page
     assert page.count("VSDN-S (IWAE)") == 3
     assert "−1.145 ± 0.029" in page  # the paper's, beside ours
-    again = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    assert "13 of 13 runs are done already" in again.stderr
-    assert "table.md" in done.stdout
 
 
 def test_a_row_may_have_a_choice_of_its_own():

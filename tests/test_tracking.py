@@ -76,7 +76,10 @@ def offline(fitted: Fitted, table: Table, times: np.ndarray, draws: int) -> np.n
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize(("name", "num_rows"), [(name, 1000 if name == "vsdn-f" else 40) for name in ONLINE])
+@pytest.mark.parametrize(
+    ("name", "num_rows"),
+    [pytest.param("vsdn-f", 1000, marks=pytest.mark.slow), *((name, 40) for name in ONLINE if name != "vsdn-f")],
+)
 def test_every_update_leaves_what_the_whole_series_says(name, num_rows):
     start = None if num_rows == 1000 else -0.4
     fitted, table = make_fitted(name, start=start, x64=True), make_rows(num_rows)
@@ -88,6 +91,7 @@ def test_every_update_leaves_what_the_whole_series_says(name, num_rows):
     np.testing.assert_allclose(np.stack(got), wanted, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_frame_is_that_of_forecast_in_32_bits_too():
     fitted, table = make_fitted(start=-0.4), make_rows(12, series=3)
     times = [20.0, 20.25]
@@ -131,7 +135,7 @@ def test_dates_are_read_and_given_back():
 # ------------------------------------------------------------------------------------------------------ many at once
 
 
-@pytest.mark.parametrize("name", ["vsdn-f", "last-value", "mean"])
+@pytest.mark.parametrize("name", [pytest.param("vsdn-f", marks=pytest.mark.slow), "last-value", "mean"])
 def test_many_at_once_are_as_one_by_one(name, monkeypatch):
     monkeypatch.setattr(stepping, "AT_ONCE", 4)  # five series are in two parts then
     fitted, table = make_fitted(name), make_rows(6, series=5)
@@ -173,6 +177,7 @@ def test_bytes_come_back_equal_and_go_on_alike(window, series):
         assert back.update(late, {"a": 1.0}, 0) == state.update(late, {"a": 1.0}, 0)
 
 
+@pytest.mark.slow
 def test_a_state_is_a_few_kilobytes():
     fitted = make_fitted(hidden_size=32, latent_size=16, width=32)  # the demo's
     model = make_model("vsdn-f", hidden_size=32, latent_size=16, width=32)

@@ -98,6 +98,7 @@ def test_too_many_in_a_row_end_the_run(parts):
     assert training.why_ended(history[-1][0], settings.training) == "3 steps in a row had no finite gradient"
 
 
+@pytest.mark.slow
 def test_the_kl_warms_up(parts):
     """With all weight on the KL of a posterior that differs, an early step's loss is smaller than a late one's."""
     model = make_model("vsdn-s", clock_size=0)
@@ -111,6 +112,7 @@ def test_the_kl_warms_up(parts):
     assert float(late) > float(early)
 
 
+@pytest.mark.slow
 def test_every_step_has_noise_of_its_own(parts):
     model = make_model("vsdn-f", clock_size=0)
     settings = Settings().with_values(TINY | {"epochs": 1})
@@ -152,7 +154,8 @@ def test_a_cut_series_ends_after_one_of_its_rows_and_loses_nothing_before(parts,
 def test_series_are_cut_by_their_share_and_after_any_row_alike(parts, key):
     whole = parts[0].load(parts[0].epoch()[0])
     counts = lambda batch: batch.grid.mask.any(axis=2).sum(axis=1)
-    draw = lambda share: jax.vmap(lambda key: counts(training.cut(whole, share, key=key)))(jr.split(key, 4000))
+    one = lambda share: jax.vmap(lambda key: counts(training.cut(whole, share, key=key)))
+    draw = lambda share: jax.jit(one(share))(jr.split(key, 4000))
     rows = np.asarray(counts(whole))
     for series, kept in enumerate(np.asarray(draw(1.0)).T):
         shares = np.bincount(kept, minlength=rows[series] + 1)[1:] / len(kept)
@@ -165,7 +168,8 @@ def test_series_are_cut_by_their_share_and_after_any_row_alike(parts, key):
 
 def test_rows_are_hidden_from_the_memory_by_their_share_and_scored_all_the_same(parts, key):
     whole = parts[0].load(parts[0].epoch()[0])
-    told = jax.vmap(lambda key: training.hide(whole, 0.3, key=key).grid.told)(jr.split(key, 2000))
+    hide = jax.jit(jax.vmap(lambda key: training.hide(whole, 0.3, key=key).grid.told))
+    told = hide(jr.split(key, 2000))
     hidden = 1.0 - np.asarray(told, float)
     each = hidden.mean(axis=(0, 2))  # of a series, whose rate is uniform in (0, 0.6)
     assert np.all(np.abs(each - 0.3) < 4.5 * hidden.mean(axis=2).std() / 2000**0.5)

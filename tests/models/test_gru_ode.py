@@ -21,16 +21,16 @@ cells = pytest.mark.parametrize("num_gates", NUM_GATES.values(), ids=NUM_GATES)
 @pytest.mark.parametrize("noise", [0.01, 0.7])
 def test_the_kl_of_a_jump_is_the_integral_of_its_densities(noise, key):
     model, grid, weight = make_model("gru-ode", bayes_noise=noise, bayes_weight=0.3), make_grid(make_table()), 0.3
-    memory, values = model.memory.forward(grid), np.asarray(grid.values)
+    memory, values = eqx.filter_jit(model.memory.forward)(grid), np.asarray(grid.values)
+    foretell = jax.jit(jax.vmap(lambda h: model.memory.foretell(h)))
+    moments = [jax.tree.map(np.asarray, foretell(h)) for h in (memory.pre, memory.post)]
     kl = np.zeros(grid.mask.shape)
     for point, channel in np.argwhere(np.asarray(grid.mask)):
-        pre, post = (
-            (float(moments.mean[channel]), float(moments.variance[channel]))
-            for moments in (model.memory.foretell(h[point]) for h in (memory.pre, memory.post))
-        )
+        pre, post = ((float(told.mean[point, channel]), float(told.variance[point, channel])) for told in moments)
         kl[point, channel] = bayes_kl(pre, values[point, channel], noise, post)
-    np.testing.assert_allclose(model.jump_kl(grid, memory), kl[np.asarray(grid.rows)], rtol=1e-8)
-    evidence = model.evidence(grid, num_samples=5, key=key)
+    jump_kl = jax.jit(lambda memory: model.jump_kl(grid, memory))
+    np.testing.assert_allclose(jump_kl(memory), kl[np.asarray(grid.rows)], rtol=1e-8)
+    evidence = jax.jit(lambda grid: model.evidence(grid, num_samples=5, key=key))(grid)
     np.testing.assert_allclose(evidence.kl, [weight * kl.sum()], rtol=1e-8)
     assert kl.sum() > 1
 
@@ -38,7 +38,8 @@ def test_the_kl_of_a_jump_is_the_integral_of_its_densities(noise, key):
 def test_either_bound_is_the_authors_loss(key):
     grid = make_grid(make_table())
     evidence, plain = (
-        make_model("gru-ode", bayes_weight=weight).evidence(grid, num_samples=1, key=key) for weight in (0.2, 0.0)
+        eqx.filter_jit(make_model("gru-ode", bayes_weight=weight).evidence)(grid, num_samples=1, key=key)
+        for weight in (0.2, 0.0)
     )
     loss = -plain.log_lik[0] + evidence.kl[0]
     assert -vae(evidence) == pytest.approx(float(loss))

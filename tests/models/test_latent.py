@@ -29,15 +29,16 @@ def prefix_of(table, num_rows):
     return make_grid(table.keep_rows(keep), scaler=make_scaler(table))
 
 
+@pytest.mark.slow
 @models
 def test_a_prefix_is_read_as_if_the_series_had_ended_there(name):
     table, model = make_table(), make_model(name)
-    grid = make_grid(table)
+    grid, read = make_grid(table), jax.jit(lambda grid, known: model.recognition(grid, known))
     for num_rows in range(1, int(table.starts[1]) + 1):
         alone = prefix_of(table, num_rows)
         known = int(grid.rows[num_rows - 1])
-        one = model.recognition(grid, jnp.asarray(known))
-        other = model.recognition(alone, last_row(alone)[-1])
+        one = read(grid, jnp.asarray(known))
+        other = read(alone, last_row(alone)[-1])
         np.testing.assert_allclose(one.start, other.start, rtol=1e-12)
         np.testing.assert_allclose(one.context[:known], other.context[:known], rtol=1e-12)
 
@@ -63,11 +64,11 @@ def test_each_row_is_foretold_from_its_own_prefix(name, at_once, key, monkeypatc
     table, model = make_table(), make_model(name)
     grid, num_rows = make_grid(table, pad=3), int(table.starts[1])
     monkeypatch.setattr(latent, "AT_ONCE", at_once)
-    rows = model.predict(grid, num_samples=3, key=key)
+    rows = jax.jit(lambda grid: model.predict(grid, num_samples=3, key=key))(grid)
+    walk = jax.jit(lambda known: model.decode(model.walk(grid, known, num_samples=3, key=key)))
     for row in range(num_rows):
         known = int(grid.rows[row - 1]) if row else -1
-        states = model.walk(grid, jnp.asarray(known), num_samples=3, key=key)
-        np.testing.assert_allclose(rows[:, row], model.decode(states[:, grid.rows[row]][:, None])[:, 0], rtol=1e-10)
+        np.testing.assert_allclose(rows[:, row], walk(jnp.asarray(known))[:, grid.rows[row]], rtol=1e-10)
 
 
 @models
@@ -90,6 +91,6 @@ def test_a_branch_over_a_whole_step_is_the_walk(name, key):
     tail = grid._replace(dt=grid.dt.at[last + 1 :].set(step))
     point = jnp.asarray([last, last + 1], jnp.int32)
     queries = Queries(point, jnp.full(2, step), jnp.asarray(step), tail.clock[point + 1])
-    states = model.walk(tail, jnp.asarray(last), num_samples=3, key=key)
-    answer = model.forecast(tail, queries, num_samples=3, key=key)
-    np.testing.assert_allclose(answer, model.decode(states[:, last + 1 : last + 3]), rtol=1e-10)
+    walk = jax.jit(lambda known: model.decode(model.walk(tail, known, num_samples=3, key=key)))
+    answer = jax.jit(lambda queries: model.forecast(tail, queries, num_samples=3, key=key))(queries)
+    np.testing.assert_allclose(answer, walk(jnp.asarray(last))[:, last + 1 : last + 3], rtol=1e-10)

@@ -19,13 +19,15 @@ pytestmark = pytest.mark.usefixtures("x64")
 def test_the_flow_is_of_second_order():
     model = make_model("latent-ode", clock_size=0)
     z0, nothing = jnp.asarray([0.7, -1.2, 0.4]), jnp.zeros(0)
-    velocity = lambda _, z: np.asarray(model.velocity(jnp.asarray(z), model.velocity.embed(nothing)))
+    flow = jax.jit(lambda z: model.velocity(z, model.velocity.embed(nothing)))
+    velocity = lambda _, z: np.asarray(flow(jnp.asarray(z)))
     truth = solve_ivp(velocity, (0.0, 2.0), np.asarray(z0), rtol=1e-12, atol=1e-12).y[:, -1]
 
     def end(num_steps):
         grid = make_grid(make_table(), marching=Marching(0.3))
         dt = jnp.full(num_steps + 1, 2.0 / num_steps).at[0].set(0.0)
-        return model.flow(grid._replace(dt=dt, clock=jnp.zeros((num_steps + 1, 0))), z0)[-1]
+        grid = grid._replace(dt=dt, clock=jnp.zeros((num_steps + 1, 0)))
+        return jax.jit(lambda grid: model.flow(grid, z0)[-1])(grid)
 
     counts = 2 ** np.arange(2, 7)
     errors = [np.linalg.norm(end(int(count)) - truth) for count in counts]
@@ -64,6 +66,7 @@ def exact_log_lik(grid, push):
     return float(multivariate_normal(np.stack(means)[seen], cov).logpdf(np.asarray(grid.values)[seen]))
 
 
+@pytest.mark.slow
 def test_bounds_climb_to_the_exact_likelihood(key):
     push = np.array([0.3, -0.2])
     model = make_model("latent-ode", clock_size=0, latent_size=2)

@@ -20,21 +20,23 @@ from vsdn.sde import path_noise, path_seed
 pytestmark = pytest.mark.usefixtures("x64")
 
 
+@eqx.filter_jit
 def read(model, grid, known=None):
     """The law of z₀ and the steps of a reading; of the whole series if no point is named."""
-    reading = model.recognition(grid, last_row(grid)[-1] if known is None else jnp.asarray(known))
+    reading = model.recognition(grid, last_row(grid)[-1] if known is None else known)
     return reading.start, model.steps(grid, reading)
 
 
 def test_log_ratio_is_the_difference_of_the_log_densities_of_the_path(key):
     model, grid = make_model("latent-sde"), make_grid(make_table())
     start, steps = read(model, grid)
-    paths = model.posterior_paths(grid, num_samples=2, key=key)
+    paths = jax.jit(lambda key: model.posterior_paths(grid, num_samples=2, key=key))(key)
+    drifts_at = jax.jit(lambda z, at: (model.posterior(z, at.posterior), model.prior(z, at.prior)))
     for states, log_ratio in zip(paths.states, paths.log_ratio, strict=True):
         total = np.sum(norm.logpdf(states[0], start.mean, start.scale) - norm.logpdf(states[0]))
         for k in np.flatnonzero(steps.dt):  # padding has no density
             z, scale = states[k], steps.diffusion[k] * np.sqrt(steps.dt[k])
-            drifts = model.posterior(z, steps.posterior[k]), model.prior(z, steps.prior[k])
+            drifts = drifts_at(z, jax.tree.map(lambda part, k=k: part[k], steps))
             log_q, log_p = (norm.logpdf(states[k + 1], z + h * steps.dt[k], scale).sum() for h in drifts)
             total += log_q - log_p
         assert float(log_ratio) == pytest.approx(total, rel=1e-10)
@@ -92,8 +94,8 @@ def test_bounds_climb_to_the_exact_likelihood(key):
 def test_a_walk_follows_the_posterior_while_it_knows_and_the_prior_after(key):
     model, grid = make_model("latent-sde"), make_grid(make_table(), pad=3)
     known = int(grid.rows[1])
-    start, steps = read(model, grid, known)
-    states = model.walk(grid, jnp.asarray(known), num_samples=2, key=key)
+    start, steps = read(model, grid, jnp.asarray(known))
+    states = jax.jit(lambda known: model.walk(grid, known, num_samples=2, key=key))(jnp.asarray(known))
     for sample in range(2):
         noise = path_noise(path_seed(key), jnp.asarray(sample), start.mean)
         z = start.mean + start.scale * noise(jnp.asarray(-1))

@@ -137,6 +137,7 @@ def test_interpolation_and_filter_are_the_dense_conditional_law(key):
         np.testing.assert_allclose(got[1], np.diag(cov), rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_draws_have_the_joint_law(key):
     """Of what was measured again at all rows, and at times between and after them; mean and covariance."""

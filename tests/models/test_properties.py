@@ -15,6 +15,9 @@ from vsdn.models import MODELS
 
 pytestmark = pytest.mark.usefixtures("x64")
 models = pytest.mark.parametrize("name", MODELS)
+slow_if_latent = pytest.mark.parametrize(  # each row has a walk of its own there, which takes long to compile
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name.startswith("latent") else name for name in MODELS]
+)
 
 
 def assert_same(one, other, rtol=1e-9):
@@ -22,14 +25,30 @@ def assert_same(one, other, rtol=1e-9):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-10)
 
 
-@models
+@eqx.filter_jit
+def evidence(model, grid, key):
+    """Compiled once a model and shape, for all tests."""
+    return model.evidence(grid, num_samples=3, key=key)
+
+
+@eqx.filter_jit
+def predict(model, grid, key):
+    return model.predict(grid, num_samples=3, key=key)
+
+
+def of_batch(batch, series):
+    """One series as it is in a batch, so that all of them have one shape."""
+    return jax.tree.map(lambda part: part[series], batch)
+
+
+@slow_if_latent
 def test_unseen_values_are_never_read(name, key):
-    grid, model = make_grid(make_table()), make_model(name)
+    table, model = make_table(5), make_model(name)
+    grid = of_batch(make_batch(table), np.diff(table.starts).argmax())
     poisoned = grid._replace(values=jnp.where(grid.mask, grid.values, 1e9))
-    for ask_model in (model.evidence, model.predict):
-        answer = jax.jit(lambda grid, ask=ask_model: ask(grid, num_samples=4, key=key))
-        assert eqx.tree_equal(answer(grid), answer(poisoned))
-    told = lambda values: model.evidence(grid._replace(values=values), num_samples=4, key=key).log_lik.sum()
+    for answer in (evidence, predict):
+        assert eqx.tree_equal(answer(model, grid, key), answer(model, poisoned, key))
+    told = lambda values: model.evidence(grid._replace(values=values), num_samples=3, key=key).log_lik.sum()
     assert np.all(np.asarray(jax.jit(jax.grad(told))(grid.values))[~np.asarray(grid.mask)] == 0)
 
 
@@ -103,27 +122,27 @@ def test_a_shift_of_time_and_its_origin_changes_no_answer(name):
     assert_same(here, there, rtol=1e-7)
 
 
-@models
+@slow_if_latent
 def test_padding_changes_nothing(name, key):
-    table, model = make_table(), make_model(name)
-    short, long = make_grid(table, pad=1), make_grid(table, pad=7)
+    table, model = make_table(5), make_model(name)
+    series = 4  # of four rows, where others have seven
+    short, long = make_grid(table, series), of_batch(make_batch(table), series)
     rows = short.rows.shape[0]
-    predict = jax.jit(lambda grid: model.predict(grid, num_samples=3, key=key))
-    np.testing.assert_allclose(predict(short), predict(long)[:, :rows], rtol=1e-10, atol=1e-12)
-    evidence = jax.jit(lambda grid: model.evidence(grid, num_samples=3, key=key))
-    for a, b in zip(evidence(short), evidence(long), strict=True):
+    assert long.dt.shape[0] >= short.dt.shape[0] + 5
+    assert long.rows.shape[0] >= rows + 3
+    np.testing.assert_allclose(predict(model, short, key), predict(model, long, key)[:, :rows], rtol=1e-10, atol=1e-12)
+    for a, b in zip(evidence(model, short, key), evidence(model, long, key), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-@models
+@slow_if_latent
 def test_batch_equals_one_by_one(name, key):
     batch, model = make_batch(make_table(5)), make_model(name)
     keys = jr.split(key, 5)
-    for ask_batch, ask_one in ((model.batch_evidence, model.evidence), (model.batch_predict, model.predict)):
+    for ask_batch, ask_one in ((model.batch_evidence, evidence), (model.batch_predict, predict)):
         together = jax.jit(lambda grids, keys, ask=ask_batch: ask(grids, num_samples=3, keys=keys))(batch, keys)
-        one_by_one = jax.jit(lambda grid, key, ask=ask_one: ask(grid, num_samples=3, key=key))
         for i in range(5):
-            one = one_by_one(jax.tree.map(lambda part, i=i: part[i], batch), keys[i])
+            one = ask_one(model, of_batch(batch, i), keys[i])
             for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(one), strict=True):
                 np.testing.assert_allclose(a[i], b, rtol=1e-10, atol=1e-12)
 

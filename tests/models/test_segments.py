@@ -30,6 +30,7 @@ def whole(model, grids, **options):
     return model.batch_evidence(grids, **options)
 
 
+@pytest.mark.slow
 @names
 @pytest.mark.parametrize("kernel", ["on", "off"])
 def test_the_evidence_and_its_gradient_are_the_same(name, kernel, x64, key, monkeypatch):
@@ -48,7 +49,8 @@ def test_segments_cover_every_step_and_row_once():
     grid = jax.tree.map(lambda part: part[0], make_batch(make_table(5)))
     for length in (1, 4, grid.dt.shape[0] - 1):
         count = -(-(grid.dt.shape[0] - 1) // length)
-        parts = [segments.cut_segment(grid, jnp.asarray(number), length) for number in range(count)]
+        cut = jax.jit(lambda number, length=length: segments.cut_segment(grid, number, length))
+        parts = [cut(jnp.asarray(number)) for number in range(count)]
         assert sum(float(part.dt.sum()) for part in parts) == pytest.approx(float(grid.dt.sum()))
         assert sum(int(part.mask.sum()) for part in parts) == int(grid.mask.sum())
 
@@ -62,6 +64,7 @@ def uniform(num_steps):
     return Grid(both[0].at[:, 0].set(0.0), jnp.repeat(both[1], 2, 2), jnp.repeat(both[2], 2, 2), *both[3:])
 
 
+@pytest.mark.slow
 @names
 def test_memory_grows_as_the_square_root_of_the_steps(name, key):
     sizes = []

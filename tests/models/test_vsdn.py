@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -17,8 +18,11 @@ from vsdn.models.base import Evidence
 from vsdn.objectives import iwae, mixed, vae
 
 pytestmark = pytest.mark.usefixtures("x64")
+remember = eqx.filter_jit(lambda model, grid: model.memory.forward(grid))
+encode = eqx.filter_jit(lambda model, grid: model.encoder(grid, model.memory.forward(grid), model.encoder.beyond()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
 def test_bounds_climb_to_the_exact_likelihood(name, key):
     model, oracle = linear_vsdn(name)
@@ -27,13 +31,14 @@ def test_bounds_climb_to_the_exact_likelihood(name, key):
     assert_bounds_climb(evidence, oracle(grid).log_lik(np.asarray(grid.values)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
 def test_posterior_and_prior_paths_agree_on_the_likelihood(name, key):
     """E_Q[w Π Φ] = E_P[Π Φ], for the nonlinear model as it is."""
     model, grid = make_model(name), make_grid(make_table(max_rows=6), 2)
     posterior_key, prior_key = jr.split(key)
-    evidence = model.evidence(grid, num_samples=40_000, key=posterior_key)
-    params = model.predict(grid, num_samples=40_000, key=prior_key)
+    evidence = jax.jit(lambda key: model.evidence(grid, num_samples=40_000, key=key))(posterior_key)
+    params = jax.jit(lambda key: model.predict(grid, num_samples=40_000, key=key))(prior_key)
     mask = grid.mask[grid.rows]
     log_prior = jnp.where(
         mask, model.likelihood.log_prob(params, jnp.broadcast_to(grid.values[grid.rows], params.shape[:-1])), 0.0
@@ -48,7 +53,7 @@ def test_posterior_and_prior_paths_agree_on_the_likelihood(name, key):
 
 def test_filtering_posterior_follows_the_prior_between_observations(key):
     model, grid = make_model("vsdn-f"), make_grid(make_table())
-    memory = model.memory.forward(grid)
+    memory = remember(model, grid)
     steps = model.steps(grid, memory, model.encoder(grid, memory, ()))
     arrives = np.asarray(grid.mask[1:].any(axis=1))
     same = np.all(np.asarray(steps.prior == steps.posterior), axis=1)
@@ -64,7 +69,7 @@ def test_only_the_smoother_sees_the_future(name, sees):
     values[last] += 3.0
     model = make_model(name)
     grids = [make_grid(t, scaler=make_scaler(table)) for t in (table, dataclasses.replace(table, values=values))]
-    contexts = [np.asarray(model.encoder(grid, model.memory.forward(grid), model.encoder.beyond())) for grid in grids]
+    contexts = [np.asarray(encode(model, grid)) for grid in grids]
     before = int(grids[0].rows[-1]) - 1  # the step that arrives at the changed row
     assert np.array_equal(contexts[0][:before], contexts[1][:before]) is not sees
 
@@ -86,13 +91,14 @@ def test_a_row_that_the_memory_is_not_told_of_changes_no_memory_but_is_scored(na
     others = jnp.arange(len(grid.dt)) != row
     without = grid._replace(mask=grid.mask & others[:, None])
     untold = [grid._replace(told=others, values=grid.values.at[row].add(shift)) for shift in (0.0, 3.0)]
-    expected, hidden = model.memory.forward(without), [model.memory.forward(grid) for grid in untold]
+    expected, hidden = remember(model, without), [remember(model, grid) for grid in untold]
     for memory in hidden:
         np.testing.assert_allclose(memory.pre, expected.pre, rtol=1e-12)
         np.testing.assert_allclose(memory.post, expected.post, rtol=1e-12)
     assert not np.array_equal(hidden[0].arrived[row], hidden[1].arrived[row])  # for the posterior of that step alone
     np.testing.assert_allclose(hidden[0].arrived[row + 1 :], expected.post[row + 1 :], rtol=1e-12)
-    log_lik = [model.evidence(grid, num_samples=2, key=key).log_lik for grid in untold]
+    evidence = jax.jit(lambda grid: model.evidence(grid, num_samples=2, key=key))
+    log_lik = [evidence(grid).log_lik for grid in untold]
     assert not np.any(np.isclose(*log_lik))
 
 
@@ -103,7 +109,7 @@ def test_the_posterior_reads_what_the_memory_is_not_told_of(name):
     contexts = []
     for shift in (0.0, 3.0):
         changed = grid._replace(told=jnp.arange(len(grid.dt)) != row, values=grid.values.at[row].add(shift))
-        contexts.append(model.encoder(changed, model.memory.forward(changed), model.encoder.beyond()))
+        contexts.append(encode(model, changed))
     differs = np.any(np.asarray(contexts[0] != contexts[1]), axis=1)
     assert differs[row - 1]  # the step that arrives there
     assert not differs[row:].any()
