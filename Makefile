@@ -4,13 +4,17 @@ BIN := .venv/bin
 READY := .venv/.ready
 KERNEL := $(wildcard src/vsdn/kernel/*)
 
-.PHONY: demo test lint check format docs bench bench-step clean
+.PHONY: demo test test-all lint check format docs bench bench-step clean
 
 demo: $(READY)
 	$(BIN)/vsdn demo --out vsdn-demo
 
 # worksteal: a worker gets neighbouring tests, which share what is compiled
 test: $(READY)
+	$(BIN)/pytest -n 2 --dist worksteal -m "not thorough" --durations=15
+
+# Every model and size through every test.
+test-all: $(READY)
 	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(READY)
@@ -20,7 +24,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 check: lint
-	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not thorough"
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pytest
 
 from vsdn import inference
 from vsdn.data import Scaler, Table
@@ -16,6 +17,9 @@ from vsdn.methods import by_filter, by_memory, by_prior
 from vsdn.models import MODELS
 from vsdn.settings import ModelSettings
 
+# Of two models of one kind, `make test` takes one through the tests of all models, `make test-all` both.
+TWINS = ("vsdn-f", "gru-decay", "latent-sde", "mean")
+EVERY_MODEL = [pytest.param(name, marks=pytest.mark.thorough) if name in TWINS else name for name in MODELS]
 MARCHING = Marching(max_step=0.3, periods=(2.5,))
 SIZES = {"hidden_size": 5, "latent_size": 3, "width": 7, "init_width": 4}
 VARIABLES = ("a", "b")

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
-from examples import SIZES, VARIABLES, make_model, make_scaler, make_table
+from examples import EVERY_MODEL, SIZES, VARIABLES, make_model, make_scaler, make_table
 
 from vsdn import cli, exported
 from vsdn.checkpoint import Config, Source
@@ -23,7 +23,6 @@ from vsdn.data import TimeAxis
 from vsdn.errors import RunError, SettingsError
 from vsdn.fitted import Fitted
 from vsdn.frames import table_frame
-from vsdn.models import MODELS
 from vsdn.settings import Settings
 
 DRAWS = 6
@@ -76,7 +75,7 @@ def simple(tmp_path_factory) -> tuple[Fitted, Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY_MODEL)
 def test_every_model_answers_from_its_file_as_it_does_itself(name, tmp_path):
     fitted, table = make_fitted(name), make_table(3, seed=5)
     fitted.export(tmp_path / "forecaster.vsdn", draws=DRAWS)

@@ -22,6 +22,7 @@ SIZES = {  # series, paths, steps, latent, context, width
     "more tasks than there may be": (800, 5, 2, 2, 1, 3),
     "wide": (3, 2, 3, 37, 130, 133),  # contexts embedded by XLA
 }
+THOROUGH = ("one of each", "more paths than a block", "more tasks than there may be")
 
 
 def make_case(series, paths, steps, latent, context, width, activation="tanh"):
@@ -77,7 +78,9 @@ def loss_and_gradients(learned, grids, keys, use_kernel):
 
 
 @kernel
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "size", [pytest.param(size, marks=pytest.mark.thorough) if size in THOROUGH else size for size in SIZES]
+)
 def test_the_kernel_is_the_scan(size, x64, key, monkeypatch):
     case = make_case(*SIZES[size])
     fast, slow = (value_and_gradients(case, key=key, use_kernel=use, monkeypatch=monkeypatch) for use in (True, False))

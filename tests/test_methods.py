@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.random as jr
 import numpy as np
 import pytest
-from examples import MARCHING, SIZES, VARIABLES, ask, make_model, make_scaler, make_table
+from examples import EVERY_MODEL, MARCHING, SIZES, VARIABLES, ask, make_model, make_scaler, make_table
 
 from vsdn import inference
 from vsdn.data import TimeAxis, empty_table
@@ -27,7 +27,7 @@ from vsdn.models.base import AbstractOnline
 from vsdn.settings import ModelSettings
 
 pytestmark = pytest.mark.usefixtures("x64")
-models = pytest.mark.parametrize("name", MODELS)
+models = pytest.mark.parametrize("name", EVERY_MODEL)
 FRAME = inference.Frame(make_scaler(make_table()), MARCHING, 1)
 
 

@@ -32,8 +32,13 @@ QUICK = SMALL | {"batch_size": 10, "num_buckets": 1, "epochs": 3, "objective": "
 NUM_BATCHES = 3  # of an epoch: 27 of the 30 series
 SAME = ("model.safetensors", "metrics.jsonl", "checkpoint/state.safetensors")
 # `last-value` compiles in a second; it has no noise of its own, but an optimiser and an order of its data.
-SLOW = ("vsdn-f", "ode-rnn", "gru-ode", "latent-ode", "latent-sde", "gru-decay", "linear")
-MODELS = ["last-value", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+SLOW = ("vsdn-s", "ode-rnn", "latent-ode", "linear")
+THOROUGH = ("vsdn-f", "gru-ode", "latent-sde", "gru-decay")
+MODELS = [
+    "last-value",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
+    *(pytest.param(name, marks=pytest.mark.thorough) for name in THOROUGH),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from examples import MARCHING, ask, make_batch, make_grid, make_model, make_scaler, make_table
+from examples import EVERY_MODEL, MARCHING, ask, make_batch, make_grid, make_model, make_scaler, make_table
 
 from vsdn.data import Scaler
-from vsdn.models import MODELS
 
 pytestmark = pytest.mark.usefixtures("x64")
-models = pytest.mark.parametrize("name", MODELS)
+models = pytest.mark.parametrize("name", EVERY_MODEL)
 slow_if_latent = pytest.mark.parametrize(  # each row has a walk of its own there, which takes long to compile
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name.startswith("latent") else name for name in MODELS]
+    "name",
+    [pytest.param("latent-ode", marks=pytest.mark.slow) if name == "latent-ode" else name for name in EVERY_MODEL],
 )
 
 

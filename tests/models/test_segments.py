@@ -32,7 +32,7 @@ def whole(model, grids, **options):
 
 @pytest.mark.slow
 @names
-@pytest.mark.parametrize("kernel", ["on", "off"])
+@pytest.mark.parametrize("kernel", ["on", pytest.param("off", marks=pytest.mark.thorough)])
 def test_the_evidence_and_its_gradient_are_the_same(name, kernel, x64, key, monkeypatch):
     monkeypatch.setenv("VSDN_KERNEL", kernel)
     grids = make_batch(make_table(5))
