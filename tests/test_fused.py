@@ -103,7 +103,9 @@ def processor(request):
 
 @pytest.mark.slow
 @kernel
-@pytest.mark.parametrize("processor", ["avx512", "avx2", "any"], indirect=True)
+@pytest.mark.parametrize(
+    "processor", ["avx512", pytest.param("avx2", marks=pytest.mark.thorough), "any"], indirect=True
+)
 def test_the_code_for_every_processor_is_the_scan(processor, key, monkeypatch):
     for enable, tolerance in ((True, 1e-9), (False, 3e-5)):
         with jax.enable_x64(enable):

@@ -13,7 +13,7 @@ from vsdn.grids import Marching, Queries, last_row
 from vsdn.sde import embed
 
 pytestmark = pytest.mark.usefixtures("x64")
-models = pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
+models = pytest.mark.parametrize("name", ["vsdn-f", pytest.param("vsdn-s", marks=pytest.mark.thorough)])
 
 
 @pytest.fixture

@@ -299,8 +299,9 @@ def test_interrupt_says_how_to_go_on(data, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_kill_at_ten_moments(data, tmp_path, capsys):
-    """Two kills fall into the start, one into the making of the folder, and one into each of the first seven epochs."""
+@pytest.mark.parametrize("kills", [(0, 2, 3, 6), pytest.param(tuple(range(10)), marks=pytest.mark.thorough)], ids=len)
+def test_kill_at_many_moments(kills, data, tmp_path, capsys):
+    """Kills 0 and 1 fall into the start, 2 into the making of the folder, 3 to 9 into the first seven epochs."""
     chance, whole, timed = random.Random(0), tmp_path / "whole", tmp_path / "timed"
     cache = tmp_path / "xla"  # a kill may hurt it
 
@@ -318,7 +319,7 @@ def test_kill_at_ten_moments(data, tmp_path, capsys):
     assert_same_run(timed, whole)
 
     hit, runs = collections.Counter(), [tmp_path / f"run{every}" for every in (1, 2, 3)]
-    for kill in range(10):  # the runs in turn, each gone on with from where its last kill left it
+    for kill in kills:  # the runs in turn, each gone on with from where its last kill left it
         every, out = 1 + kill % 3, runs[kill % 3]
         process = start(0.02, ["resume", str(out)] if out.exists() else fit(out, every), cache)
         if kill < 2:
@@ -341,5 +342,5 @@ def test_kill_at_ten_moments(data, tmp_path, capsys):
         assert not list(out.rglob("*.part"))
     with capsys.disabled():
         print(f"\nkills by phase: {dict(hit)}; start-up {start_up:.1f} s, an epoch {other_epochs:.2f} s")
-    assert hit["training"] >= 6
-    assert hit["start"] >= 2
+    assert hit["training"] >= (6 if len(kills) == 10 else 2)
+    assert hit["start"] >= (2 if len(kills) == 10 else 1)

@@ -37,9 +37,9 @@ class AbstractFamily(eqx.Module):
     def sample(self, params: Float[Array, "*any param"], *, key: PRNGKeyArray) -> Float[Array, "*any"]:
         """One draw of Y."""
 
-    @abstractmethod
     def moved(self, params: Float[Array, "*any param"], by: Float[Array, "*any"]) -> Float[Array, "*any param"]:
-        """The parameters of Y + by."""
+        """The parameters of Y + by, if the family has such a member."""
+        raise NotImplementedError(f"{type(self).__name__} has no member for what is moved")
 
     @abstractmethod
     def with_moments(self, mean: Float[Array, "*any"], variance: Float[Array, "*any"]) -> Float[Array, "*any param"]:

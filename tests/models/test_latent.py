@@ -13,7 +13,7 @@ from vsdn.models import latent
 from vsdn.models.latent import Start, last_row
 
 pytestmark = pytest.mark.usefixtures("x64")
-models = pytest.mark.parametrize("name", ["latent-ode", "latent-sde"])
+models = pytest.mark.parametrize("name", ["latent-ode", pytest.param("latent-sde", marks=pytest.mark.thorough)])
 
 
 def test_kl_of_the_start_is_its_integral():
@@ -59,7 +59,11 @@ def test_every_row_moves_the_start(name):
 
 
 @models
-@pytest.mark.parametrize("at_once", [1, 1000, 2**16], ids=["one by one", "some blocks", "all at once"])
+@pytest.mark.parametrize(
+    "at_once",
+    [1, 1000, pytest.param(2**16, marks=pytest.mark.thorough)],
+    ids=["one by one", "some blocks", "all at once"],
+)
 def test_each_row_is_foretold_from_its_own_prefix(name, at_once, key, monkeypatch):
     table, model = make_table(), make_model(name)
     grid, num_rows = make_grid(table, pad=3), int(table.starts[1])

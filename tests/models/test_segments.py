@@ -11,7 +11,7 @@ from examples import make_batch, make_model, make_table
 from vsdn.grids import Grid
 from vsdn.models import segments
 
-names = pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
+names = pytest.mark.parametrize("name", [pytest.param("vsdn-f", marks=pytest.mark.thorough), "vsdn-s"])
 
 
 def gradient_of(name, evidence_of, grids, key, num_samples=3):

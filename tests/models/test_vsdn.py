@@ -23,7 +23,7 @@ encode = eqx.filter_jit(lambda model, grid: model.encoder(grid, model.memory.for
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
+@pytest.mark.parametrize("name", ["vsdn-f", pytest.param("vsdn-s", marks=pytest.mark.thorough)])
 def test_bounds_climb_to_the_exact_likelihood(name, key):
     model, oracle = linear_vsdn(name)
     grid = make_grid(make_table(max_rows=7), 1, Marching(0.3))
@@ -32,7 +32,7 @@ def test_bounds_climb_to_the_exact_likelihood(name, key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s"])
+@pytest.mark.parametrize("name", ["vsdn-f", pytest.param("vsdn-s", marks=pytest.mark.thorough)])
 def test_posterior_and_prior_paths_agree_on_the_likelihood(name, key):
     """E_Q[w Π Φ] = E_P[Π Φ], for the nonlinear model as it is."""
     model, grid = make_model(name), make_grid(make_table(max_rows=6), 2)
