@@ -13,6 +13,7 @@ from vsdn.settings import Section, Settings, first_fault, read_preset
 PRESETS = ("paper", "tuned")
 Values = dict[str, Any]  # flat settings, as in a preset
 Figure = tuple[float, float]  # mean and deviation
+POSED = "mocap"  # the data set whose frames are those of skeletons
 SCORES = ("nll", "mse")  # what the paper reports
 
 
@@ -63,6 +64,20 @@ class Row(Section):
         return "-".join(part for part in parts if part)
 
 
+class Posed(Section):
+    """A row of a picture of skeletons: what a model says to a task."""
+
+    row: str
+    task: str
+
+
+class Skeletons(Section):
+    """A picture of skeletons: the truth, and below it what models say."""
+
+    rows: tuple[Posed, ...] = Field(min_length=1)
+    frames: int = Field(default=8, ge=1, le=12)  # that are drawn side by side
+
+
 class Quick(Section):
     """What `--quick` changes: a look at everything in a minute or two."""
 
@@ -86,6 +101,7 @@ class Plan(Section):
     digits: dict[str, int] = Field(default_factory=dict)  # of a score
     paper_digits: dict[str, int] = Field(default_factory=dict)  # of a score, as the paper prints it, if not the same
     curves: bool = False  # whether the bounds are drawn against epochs
+    skeletons: Skeletons | None = None
     tasks: dict[str, Asked]
     presets: dict[str, Preset]
     rows: tuple[Row, ...]
@@ -121,6 +137,10 @@ class Plan(Section):
             return preset == "tuned"
         only = self.presets[preset].only
         return not only or row.model in only
+
+    def asks(self, task: str, model: str | None) -> bool:
+        """Whether this model is asked this task."""
+        return not self.tasks[task].only or model in self.tasks[task].only
 
     def choice(self, preset: str, row: Row) -> Choice:
         """The preset of a model and what is changed of it, in one."""
@@ -179,3 +199,18 @@ def _check(plan: Plan) -> None:
         for preset in plan.presets:
             if row.model is not None and plan.has(preset, row):
                 plan.settings(preset, row, 0)
+    if plan.skeletons is not None:
+        _check_skeletons(plan, plan.skeletons)
+
+
+def _check_skeletons(plan: Plan, wanted: Skeletons) -> None:
+    if plan.dataset != POSED:
+        raise SettingsError(f"skeletons are drawn of {POSED}, but this plan is of {plan.dataset}")
+    models = {row.name: row.model for row in plan.rows}
+    for each in wanted.rows:
+        if models.get(each.row) is None:
+            raise SettingsError(f"skeletons are drawn of rows with a model, but {each.row!r} is none")
+        if each.task not in plan.tasks or not plan.tasks[each.task].removed:
+            raise SettingsError(f"skeletons are drawn at removed frames, of which {each.task!r} is no task")
+        if not plan.asks(each.task, models[each.row]):
+            raise SettingsError(f"{each.row} is drawn by the task {each.task}, which its model is not asked")
