@@ -173,12 +173,25 @@ def test_pictures(person, walk, tmp_path):
 
 
 def test_one_scale_holds_all_panels(person, walk):
-    """A model that strays does not shrink the others: what is seen has bounds."""
-    far = walk + np.eye(len(columns_of(person)))[0] * 100 * METRE
-    shot = skeletons.shoot(person, {"truth": walk, "far": far}, [0, 3], columns_of(person))
-    assert shot.half == skeletons.WIDEST
+    """A model that strays is drawn at the true root, and it is told how far off it was; one that does not is left."""
+    aside = lambda metres: walk + np.eye(len(columns_of(person)))[0] * metres * METRE
+    motions = {"truth": walk, "far": aside(100), "near": aside(0.3)}
+    shot = skeletons.shoot(person, motions, [0, 3], columns_of(person))
+    assert shot.half < skeletons.WIDEST
     np.testing.assert_allclose(shot.points["truth"][:, 0, 0], 0, atol=1e-12)  # the camera goes with the truth
-    assert min(points[..., 1].min() for points in shot.points.values()) > -1
+    np.testing.assert_allclose(shot.points["far"], shot.points["truth"], atol=1e-9)
+    assert [skeletons.note_of(shot, name, 1) for name in ("far", "near")] == ["0.0 cm\nroot 100.0 m off", "30.0 cm"]
+
+
+def test_frames_that_were_seen_are_told(person, walk, tmp_path):
+    seen, columns = np.array([1, 0, 0, 1] * 3, bool), columns_of(person)
+    how = {"frames": [3, 6], "columns": columns, "fps": 10, "seen": seen, "caption": "A walk."}
+    draw_strip(tmp_path / "strip.svg", person, {"truth": walk}, **how)
+    text = (tmp_path / "strip.svg").read_text()  # matplotlib keeps texts as comments
+    assert all(text.count(word) == 1 for word in ("<!-- 0.60 s", "removed (2)", "<!-- A walk. -->"))
+    draw_animation(tmp_path / "walk.html", person, {"truth": walk}, **how)
+    page = (tmp_path / "walk.html").read_text("utf-8")
+    assert '"clock":["0.30 s, seen","0.60 s, removed (2)"],"caption":"A walk."' in page
 
 
 def test_motions_that_do_not_fit_are_refused(person, walk):

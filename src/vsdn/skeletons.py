@@ -1,8 +1,10 @@
 """Skeletons: where the joints are, from the angles of a motion, drawn as a strip of frames or as an animation."""
 
+import io
 import json
 import math
 import tempfile
+import textwrap
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
@@ -30,9 +33,11 @@ SIDES = {"left": "#1f6fb4", "right": "#d1495b", "middle": "#3a3a3a"}
 GHOST = "#c4c4c4"  # the truth, behind what a model says
 UP = np.array([0.0, 1.0, 0.0])
 AHEAD = math.radians(30)  # how far the camera stands before the walker's side
+FAR = 0.5  # metres: a motion whose root is ever farther from the truth's is drawn at the truth's root
 NARROWEST, WIDEST, HIGHEST = 0.6, 1.5, 2.4  # metres to either side of the middle, and above the floor
 MARK = 0.5  # metres between two marks on the floor
 STRIP_FRAMES = 8
+NUM_COLOURS = 32  # of a picture
 MOST_FRAMES, MOST_FPS = 300, 25  # of an animation
 STRIP_SCALE, ANIMATION_SCALE = 0.85, 1.2  # inches a metre
 
@@ -52,6 +57,8 @@ class Shot(NamedTuple):
     middle: np.ndarray  # (frame,): how far along the floor the camera is
     half: float  # metres to either side of it
     high: float  # and above the floor
+    misses: dict[str, np.ndarray]  # (frame,): metres from a joint, as it is drawn, to the truth's; a mean over joints
+    strays: dict[str, np.ndarray]  # (frame,): metres that a motion was taken back to the truth's root; 0 if it was not
 
 
 def turns(angles: np.ndarray, order: Sequence[str]) -> np.ndarray:
@@ -154,12 +161,26 @@ def shoot(
     if not np.isfinite(truth).all():
         raise DataError(f"{next(iter(motions))} should be of finite numbers, but it is not")
     view, floor, chosen = view_of(skeleton, truth), truth[..., 1].min(), list(frames)
+    steps = {name: _steps_back(each, truth) for name, each in places.items()}
+    drawn = {name: each[chosen] - steps[name][chosen, None] for name, each in places.items()}
     middle = truth[chosen, 0] @ view.across
-    flat = lambda p: np.stack([p[chosen] @ view.across - middle[:, None], p[chosen, :, 1] - floor], axis=-1)
-    points = {name: flat(each) for name, each in places.items()}
+    flat = lambda p: np.stack([p @ view.across - middle[:, None], p[..., 1] - floor], axis=-1)
+    points = {name: flat(each) for name, each in drawn.items()}
     reach = np.concatenate([np.abs(each).max(axis=(0, 1))[None] for each in points.values()]).max(axis=0) + 0.08
     half, high = np.clip(np.nan_to_num(reach, nan=WIDEST), NARROWEST, (WIDEST, HIGHEST)).tolist()
-    return Shot(points, {name: each[chosen] @ view.near for name, each in places.items()}, middle, half, high)
+    depths = {name: each @ view.near for name, each in drawn.items()}
+    misses = {name: np.linalg.norm(each - truth[chosen], axis=-1).mean(axis=1) for name, each in drawn.items()}
+    strays = {name: np.linalg.norm(step[chosen], axis=-1) for name, step in steps.items()}
+    return Shot(points, depths, middle, half, high, misses, strays)
+
+
+def _steps_back(places: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """(frame, 3): from the truth's root to that of a motion which strays, at every frame; zero of one that does not."""
+    length = min(len(places), len(truth))
+    steps = places[:, 0].copy()
+    steps[:length] -= truth[:length, 0]
+    strays = (np.linalg.norm(steps[:length], axis=-1) > FAR).any()
+    return steps if strays else np.zeros_like(steps)
 
 
 class Body:
@@ -174,6 +195,7 @@ class Body:
         for each in (self.marks, self.ghost, self.lines):
             place.add_collection(each)
         place.axhline(0, color="0.6", lw=0.8, zorder=0)
+        self.note = place.text(0.02, 1.0, "", transform=place.transAxes, va="top", fontsize=7, color="0.25")
         place.set(xlim=(-shot.half, shot.half), ylim=(-0.1, shot.high), xticks=[], yticks=[], aspect="equal")
         place.spines[:].set_visible(False)
 
@@ -185,6 +207,13 @@ class Body:
         self.lines.set_color(self.colours[order].tolist())
         self.ghost.set_segments(list(self.shot.points[truth][index][self.pairs]) if self.name != truth else [])
         self.marks.set_segments(_floor_marks(float(self.shot.middle[index]), self.shot.half))
+        self.note.set_text(note_of(self.shot, self.name, index) if self.name != truth else "")
+
+
+def note_of(shot: Shot, name: str, index: int) -> str:
+    """How far a motion is from the truth at a frame, e.g. 4.1 cm."""
+    miss, stray = 100 * shot.misses[name][index], shot.strays[name][index]
+    return f"{miss:.1f} cm" + (f"\nroot {stray:.1f} m off" if stray > 0 else "")
 
 
 def _floor_marks(middle: float, half: float) -> list[np.ndarray]:
@@ -201,23 +230,68 @@ def draw_strip(
     frames: Sequence[int] | None = None,
     columns: Sequence[str] = COLUMNS,
     fps: float | None = None,
+    seen: np.ndarray | None = None,
+    caption: str = "",
 ) -> None:
-    """Nothing; a picture with a row a motion, the truth first, and a column a frame."""
+    """Nothing; a picture with a row a motion, the truth first, and a column a frame. With `seen`, which tells the
+    frames that were shown to who made the motions, these are a line on top, and a column says if its frame is one."""
     _check_suffix(path, STRIPS)
     chosen = _even(motions, STRIP_FRAMES) if frames is None else frames
     shot = shoot(skeleton, motions, chosen, columns)
-    picture, places = _figure(shot, len(motions), len(chosen), STRIP_SCALE)
+    picture, places = _figure(shot, len(motions), len(chosen), STRIP_SCALE, line=seen is not None)
     for row, name in zip(places, motions, strict=True):
         for index, place in enumerate(row):
             Body(place, skeleton, shot, name, STRIP_SCALE).show(index)
-        row[0].set_ylabel(name, fontsize=10)
+        row[0].set_ylabel(name, fontsize=9)
     for place, frame in zip(places[0], chosen, strict=True):
-        place.set_title(f"frame {frame}" if fps is None else f"{frame / fps:.2f} s", fontsize=9)
+        when = f"frame {frame}" if fps is None else f"{frame / fps:.2f} s"
+        place.set_title(when if seen is None else f"{when}\n{_seen_or_not(seen, frame)}", fontsize=8)
+    if seen is not None:
+        _draw_line(picture.axes[-1], seen, chosen, fps)
+    if caption:
+        width = int(picture.get_size_inches()[0] * 15)  # letters of this size an inch
+        picture.suptitle("\n".join(textwrap.wrap(caption, width)), x=0.01, ha="left", fontsize=8)
     try:
         with replacing(path) as file:
-            picture.savefig(file, format=path.suffix[1:].lower(), dpi=130)
+            file.write(_bytes_of(picture, path.suffix[1:].lower()))
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _bytes_of(picture: Figure, kind: str) -> bytes:
+    """The picture as a file; as a PNG in few colours, by which it is a fraction in size."""
+    whole, few = io.BytesIO(), io.BytesIO()
+    picture.savefig(whole, format=kind, dpi=130)
+    if kind != "png":
+        return whole.getvalue()
+    with Image.open(whole) as image:
+        image.convert("RGB").quantize(NUM_COLOURS).save(few, "png", optimize=True)
+    return few.getvalue()
+
+
+def unseen_before(seen: np.ndarray) -> np.ndarray:
+    """(frame,): how many frames from the last that was seen to each, 0 at one that was; −1 before the first."""
+    number = np.arange(len(seen))
+    last = np.maximum.accumulate(np.where(seen, number, -1))
+    return np.where(last < 0, -1, number - last)
+
+
+def _seen_or_not(seen: np.ndarray, frame: int) -> str:
+    """Seen, or e.g. removed (3): three frames after the last that was seen."""
+    count = int(unseen_before(seen)[frame])
+    return "seen" if count == 0 else f"removed ({count})" if count > 0 else "removed"
+
+
+def _draw_line(place: Axes, seen: np.ndarray, frames: Sequence[int], fps: float | None) -> None:
+    """Nothing; all frames in a line: a dark stroke where one was seen, a mark above those that are drawn."""
+    unit = 1 if fps is None else fps
+    place.vlines(np.flatnonzero(seen) / unit, 0, 1, color="0.35", lw=1.0)
+    place.plot(np.array(frames) / unit, np.full(len(frames), 1.35), "v", color="0.1", ms=5, clip_on=False)
+    place.set(xlim=(-0.5 / unit, (len(seen) - 0.5) / unit), ylim=(0, 1.7), yticks=[])
+    place.set_xlabel("frame" if fps is None else "seconds", fontsize=7, labelpad=1)
+    place.set_ylabel("seen", rotation=0, ha="right", va="center", fontsize=8)
+    place.tick_params(labelsize=7, length=2, pad=1)
+    place.spines[["top", "left", "right"]].set_visible(False)
 
 
 def draw_animation(
@@ -228,19 +302,24 @@ def draw_animation(
     frames: Sequence[int] | None = None,
     columns: Sequence[str] = COLUMNS,
     fps: float = 120.0,
+    seen: np.ndarray | None = None,
+    caption: str = "",
     progress: bool = True,
 ) -> None:
-    """Nothing; the motions side by side, the truth first, as a .gif file or a page that plays at the true speed."""
+    """Nothing; the motions side by side, the truth first, as a .gif file or a page that plays at the true speed.
+    `seen`: as for a strip; `caption`: a text below a page."""
     _check_suffix(path, ANIMATIONS)
     stride = max(math.ceil(fps / MOST_FPS), 1)
     whole = range(0, min(map(len, motions.values()), default=0), stride)[:MOST_FRAMES]
     chosen = list(whole if frames is None else frames)
     shot = shoot(skeleton, motions, chosen, columns)
     pace = max(abs(chosen[-1] - chosen[0]) / max(len(chosen) - 1, 1), 1) / fps  # seconds a frame
+    said = ["" if seen is None else f", {_seen_or_not(seen, frame)}" for frame in chosen]
+    clock = [f"{frame / fps:.2f} s{word}" for frame, word in zip(chosen, said, strict=True)]
     if path.suffix.lower() == ".html":
-        write_bytes(path, page(skeleton, shot, chosen, fps, pace).encode())
+        write_bytes(path, page(skeleton, shot, clock, pace, caption).encode())
     else:
-        write_bytes(path, gif(skeleton, shot, chosen, fps, pace, show=progress))
+        write_bytes(path, gif(skeleton, shot, clock, pace, show=progress))
 
 
 class FewColours(PillowWriter):
@@ -250,34 +329,34 @@ class FewColours(PillowWriter):
 
     def grab_frame(self, **kwargs: Any) -> None:
         super().grab_frame(**kwargs)
-        self._frames[-1] = self._frames[-1].quantize(32)
+        self._frames[-1] = self._frames[-1].quantize(NUM_COLOURS)
 
 
-def gif(skeleton: Skeleton, shot: Shot, frames: Sequence[int], fps: float, pace: float, *, show: bool) -> bytes:
-    """An animation as the bytes of a GIF file."""
+def gif(skeleton: Skeleton, shot: Shot, clock: Sequence[str], pace: float, *, show: bool) -> bytes:
+    """An animation as the bytes of a GIF file, with what the clock says at each frame."""
     picture, places = _figure(shot, 1, len(shot.points), ANIMATION_SCALE)
     bodies = [Body(place, skeleton, shot, name, 1.2) for place, name in zip(places[0], shot.points, strict=True)]
     for place, name in zip(places[0], shot.points, strict=True):
         place.set_title(name, fontsize=10)
-    clock = picture.suptitle("0.00 s", fontsize=9)
+    title = picture.suptitle(clock[0], fontsize=9)
     picture.draw_without_rendering()
     picture.set_layout_engine("none")  # laid out once: nothing jumps from frame to frame
     hundredths = max(round(100 * pace), 2)  # GIF has no finer clock, and players take 1 for 10
     rate = 1000 / (10 * hundredths + 0.5)  # half a millisecond more: the writer rounds down
     writer = FewColours(fps=rate)  # pyright: ignore[reportArgumentType]: it need not be whole
-    steps = track(range(len(frames)), "drawing", console=Console(stderr=True), transient=True, disable=not show)
+    steps = track(range(len(clock)), "drawing", console=Console(stderr=True), transient=True, disable=not show)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "animation.gif"
         with writer.saving(picture, str(file), dpi=80):
             for index in steps:
-                clock.set_text(f"{frames[index] / fps:.2f} s")
+                title.set_text(clock[index])
                 for body in bodies:
                     body.show(index)
                 writer.grab_frame()
         return file.read_bytes()
 
 
-def page(skeleton: Skeleton, shot: Shot, frames: Sequence[int], fps: float, pace: float) -> str:
+def page(skeleton: Skeleton, shot: Shot, clock: Sequence[str], pace: float, caption: str = "") -> str:
     """An animation as a page of HTML that needs nothing else: it plays, stops and can be moved by hand."""
     data: dict[str, Any] = {
         "pairs": links(skeleton).tolist(),
@@ -287,11 +366,17 @@ def page(skeleton: Skeleton, shot: Shot, frames: Sequence[int], fps: float, pace
         "high": shot.high,
         "mark": MARK,
         "pace": pace,
-        "times": [round(frame / fps, 4) for frame in frames],
+        "clock": list(clock),
+        "caption": caption,
         "middle": _rounded(shot.middle),
         "motions": [
-            {"name": name, "points": _rounded(points), "depths": _rounded(shot.depths[name])}
-            for name, points in shot.points.items()
+            {
+                "name": name,
+                "points": _rounded(points),
+                "depths": _rounded(shot.depths[name]),
+                "notes": [note_of(shot, name, index) if number else "" for index in range(len(clock))],
+            }
+            for number, (name, points) in enumerate(shot.points.items())
         ],
     }
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
@@ -309,17 +394,24 @@ def _even(motions: dict[str, np.ndarray], count: int) -> list[int]:
     return np.unique(np.linspace(0, length - 1, min(count, length)).round().astype(int)).tolist()
 
 
-def _figure(shot: Shot, rows: int, columns: int, scale: float) -> tuple[Figure, np.ndarray]:
-    """A figure of equal panels, all of one scale, with a legend."""
+def _figure(shot: Shot, rows: int, columns: int, scale: float, *, line: bool = False) -> tuple[Figure, np.ndarray]:
+    """A figure of equal panels, all of one scale, with a legend; with a `line`, the last of its axes is one on top."""
     wide, high = 2 * shot.half * scale, (shot.high + 0.1) * scale
-    picture = Figure(figsize=(wide * columns + 0.5, (high + 0.15) * rows + 0.7), layout="constrained")
+    flat = 0.3 if line else 0.0  # inches
+    size = (wide * columns + 0.5, (high + 0.15) * rows + 0.7 + 3 * flat)
+    picture = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(picture)
     names = {"left": SIDES["left"], "right": SIDES["right"]}
     if len(shot.points) > 1:
         names[f"{next(iter(shot.points))}, behind"] = GHOST
     handles = [Line2D([], [], color=colour, lw=2) for colour in names.values()]
     picture.legend(handles, list(names), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    return picture, picture.subplots(rows, columns, squeeze=False)
+    if not line:
+        return picture, picture.subplots(rows, columns, squeeze=False)
+    grid = picture.add_gridspec(rows + 1, columns, height_ratios=[flat, *[high] * rows])
+    places = [[picture.add_subplot(grid[row + 1, column]) for column in range(columns)] for row in range(rows)]
+    picture.add_subplot(grid[0, :])
+    return picture, np.array(places)
 
 
 def _check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:

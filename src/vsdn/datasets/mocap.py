@@ -26,7 +26,7 @@ from vsdn.datasets.base import (
     read_source,
     with_notes,
 )
-from vsdn.datasets.motion import Recording, Split
+from vsdn.datasets.motion import Recording, Split, Units
 from vsdn.errors import DataError
 
 COLUMNS = tuple(f"{bone}_{dof}" for bone, dofs in CMU_DOFS.items() for dof in dofs)
@@ -62,15 +62,34 @@ def load(folder: Path, fold: int = 0) -> Parts:
 
 def split(recordings: list[Recording], fold: int = 0) -> Parts:
     """Train, valid and test segments of these trials; a trial's segments are all in one part."""
-    long = motion.at_least(SEGMENT, recordings)
-    once = _without_twins(long)
-    rest, test = motion.shuffle(once, [SEED, fold, 0], 0.2)
-    train, valid = motion.shuffle(rest, [SEED, fold, 1], 0.1)
-    parts = motion.make_parts(Split(train, valid, test), COLUMNS, size=SEGMENT, seed=[SEED, fold, 2])
-    num_twins = len(long) - len(once)
+    shuffled = _shuffle(recordings, fold)
+    parts = motion.make_parts(shuffled, COLUMNS, size=SEGMENT, seed=[SEED, fold, 2])
+    num_twins = len(motion.at_least(SEGMENT, recordings)) - sum(map(len, shuffled))
     return with_notes(
         parts, (f"{num_twins} trials that are there under another name too were left out",) * (num_twins > 0)
     )
+
+
+def _shuffle(recordings: list[Recording], fold: int) -> Split:
+    rest, test = motion.shuffle(_without_twins(motion.at_least(SEGMENT, recordings)), [SEED, fold, 0], 0.2)
+    train, valid = motion.shuffle(rest, [SEED, fold, 1], 0.1)
+    return Split(train, valid, test)
+
+
+def load_units(folder: Path, fold: int = 0) -> Units:
+    """The units of the parts that `load` gives."""
+    check_fold(fold, NUM_FOLDS)
+    source, path = find_source(SOURCES, folder)
+    recordings = read_folder(path, SUBJECTS) if source is DOWNLOADS else read_packed(path)
+    return motion.units_of(_shuffle(recordings, fold).train, size=SEGMENT)
+
+
+def find_skeleton(folder: Path, trial: str) -> Skeleton | None:
+    """The skeleton of the subject of a trial, or of a piece of one, by an .asf file like 35.asf anywhere below
+    cmu_mocap in the data folder; None if there is none."""
+    name = f"{trial.partition('_')[0]}.asf"
+    path = min((folder / PACKED.name).parent.rglob(name), default=None)
+    return None if path is None else read_asf(path)
 
 
 def _without_twins(recordings: list[Recording]) -> list[Recording]:

@@ -28,6 +28,19 @@ class Split(NamedTuple):
     test: list[Recording]
 
 
+class Units(NamedTuple):
+    """What each channel's numbers are shifted and divided by, so that they have mean 0 and deviation 1 in training."""
+
+    mean: np.ndarray
+    std: np.ndarray
+
+    def scale(self, frames: np.ndarray) -> np.ndarray:
+        return (frames - self.mean) / self.std
+
+    def unscale(self, frames: np.ndarray) -> np.ndarray:
+        return frames * self.std + self.mean
+
+
 class _Segments(NamedTuple):
     ids: np.ndarray  # "35_01/0" is the first of recording 35_01
     frames: np.ndarray  # (segment, frame, channel)
@@ -51,16 +64,18 @@ def make_parts(split: Split, variables: tuple[str, ...], *, size: int, seed: Seq
     What is left after a recording's last whole segment is dropped. The removed frames of the test part are kept apart.
     """
     train, valid, test = (_cut(part, name, size) for part, name in zip(split, Split._fields, strict=True))
-    frames = train.frames.reshape(-1, len(variables))
-    mean, std = frames.mean(axis=0), frames.std(axis=0)
-    std = np.where(std < LEAST_STD, 1.0, std)
-    tables, removed = [], None
+    units, tables, removed = _units(train), [], None
     for number, part in enumerate((train, valid, test)):
-        scaled = part._replace(frames=(part.frames - mean) / std)
+        scaled = part._replace(frames=units.scale(part.frames))
         gone = _choose_half(len(part.ids), size, [*seed, number])
         tables.append(_table(scaled, ~gone, variables))
         removed = _table(scaled, gone, variables)
     return Parts(*tables, removed=removed)
+
+
+def units_of(train: list[Recording], *, size: int) -> Units:
+    """The units that `make_parts` brings a split with this training part to."""
+    return _units(_cut(train, "train", size))
 
 
 def whole_table(ids: Sequence[str], frames: np.ndarray, variables: tuple[str, ...]) -> Table:
@@ -73,6 +88,12 @@ def check_frames(frames: np.ndarray, where: str) -> None:
     bad = ~np.isfinite(frames).all(axis=tuple(range(1, frames.ndim)))
     if bad.any():
         raise DataError(f"{where}: frame {int(np.argmax(bad)) + 1} should hold finite numbers")
+
+
+def _units(segments: _Segments) -> Units:
+    frames = segments.frames.reshape(-1, segments.frames.shape[-1])
+    std = frames.std(axis=0)
+    return Units(frames.mean(axis=0), np.where(std < LEAST_STD, 1.0, std))
 
 
 def _cut(recordings: list[Recording], part: str, size: int) -> _Segments:

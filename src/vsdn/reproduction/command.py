@@ -15,6 +15,7 @@ from vsdn.reproduction import noise, running
 from vsdn.reproduction.display import Display
 from vsdn.reproduction.jobs import Job, changes, make_jobs, read_result
 from vsdn.reproduction.plans import PRESETS, Plan, plan_names, read_plan
+from vsdn.reproduction.poses import draw_poses
 from vsdn.reproduction.provenance import num_cores
 from vsdn.reproduction.results import write_results
 from vsdn.reproduction.running import Outcome
@@ -66,7 +67,7 @@ def reproduce(
         print("stopped; the same command goes on where it was", file=sys.stderr)
         return 130
     if any(read_result(out, job) for job in wanted):
-        for remark in write_results(whole, out, results):
+        for remark in (*write_results(whole, out, results), *draw_poses(whole, out, results, data_folder(data))):
             print(remark, file=sys.stderr)
         print(f"table: {results / 'table.md'}   figures: {results / 'figures'}   runs: {out}")
     return 1 if outcome.failed else 0

@@ -72,7 +72,7 @@ def _make_job(plan: Plan, preset: str, row: Row, repeat: int) -> Job:
         reference=row.reference,
         settings=None if row.model is None else plan.settings(preset, row, repeat),
         repeat=repeat,
-        tasks={name: asked for name, asked in plan.tasks.items() if not asked.only or row.model in asked.only},
+        tasks={name: asked for name, asked in plan.tasks.items() if plan.asks(name, row)},
         draws=plan.draws,
     )
 

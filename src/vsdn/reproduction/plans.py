@@ -13,6 +13,7 @@ from vsdn.settings import Section, Settings, first_fault, read_preset
 PRESETS = ("paper", "tuned")
 Values = dict[str, Any]  # flat settings, as in a preset
 Figure = tuple[float, float]  # mean and deviation
+POSED = "mocap"  # the data set whose frames are those of skeletons
 SCORES = ("nll", "mse")  # what the paper reports
 
 
@@ -25,7 +26,7 @@ class Asked(Section):
     next: int | None = None
     removed: bool = False  # whether the removed rows of the test series are scored
     method: str | None = None
-    only: tuple[str, ...] = ()  # the models that are asked; all if none is named
+    only: tuple[str, ...] = ()  # the models, or rows by name, that are asked; all if none is named
     beside: str | None = None  # the task in whose table this one has its columns
     column: str = ""  # what such a column is called
 
@@ -60,6 +61,7 @@ class Preset(Choice):
 
     title: str
     only: tuple[str, ...] = ()  # the models that it is for; all if none is named
+    without: tuple[str, ...] = ()  # rows, by name, that it is not for
     models: dict[str, Choice] = Field(default_factory=dict)
     rows: dict[str, Choice] = Field(default_factory=dict)  # by name, e.g. vsdn-s-iwae; they go before those by model
 
@@ -67,6 +69,20 @@ class Preset(Choice):
         """What this column says of a row, the more particular later."""
         particular = self.models.get(row.model or ""), self.rows.get(row.name)
         return (self, *(choice for choice in particular if choice is not None))
+
+
+class Posed(Section):
+    """A row of a picture of skeletons: what a model says to a task."""
+
+    row: str
+    task: str
+
+
+class Skeletons(Section):
+    """A picture of skeletons: the truth, and below it what models say."""
+
+    rows: tuple[Posed, ...] = Field(min_length=1)
+    frames: int = Field(default=8, ge=1, le=12)  # that are drawn side by side
 
 
 class Quick(Section):
@@ -93,6 +109,7 @@ class Plan(Section):
     paper_digits: dict[str, int] = Field(default_factory=dict)  # of a score, as the paper prints it, if not the same
     rival: str | None = None  # the row that all others are set against, by name
     curves: bool = False  # whether the bounds are drawn against epochs
+    skeletons: Skeletons | None = None
     tasks: dict[str, Asked]
     presets: dict[str, Preset]
     rows: tuple[Row, ...]
@@ -126,8 +143,13 @@ class Plan(Section):
         """Whether this row is run with this preset; what is not trained stands with the tuned ones."""
         if row.model is None:
             return preset == "tuned"
-        only = self.presets[preset].only
-        return not only or row.model in only
+        only, without = self.presets[preset].only, self.presets[preset].without
+        return (not only or row.model in only) and row.name not in without
+
+    def asks(self, task: str, row: Row) -> bool:
+        """Whether the model of this row is asked this task."""
+        only = self.tasks[task].only
+        return not only or row.model in only or row.name in only
 
     def choice(self, preset: str, row: Row) -> Choice:
         """The preset of a row and what is changed of it, in one."""
@@ -192,3 +214,18 @@ def _check(plan: Plan) -> None:
         for preset in plan.presets:
             if row.model is not None and plan.has(preset, row):
                 plan.settings(preset, row, 0)
+    if plan.skeletons is not None:
+        _check_skeletons(plan, plan.skeletons)
+
+
+def _check_skeletons(plan: Plan, wanted: Skeletons) -> None:
+    if plan.dataset != POSED:
+        raise SettingsError(f"skeletons are drawn of {POSED}, but this plan is of {plan.dataset}")
+    rows = {row.name: row for row in plan.rows if row.model is not None}
+    for each in wanted.rows:
+        if each.row not in rows:
+            raise SettingsError(f"skeletons are drawn of rows with a model, but {each.row!r} is none")
+        if each.task not in plan.tasks or not plan.tasks[each.task].removed:
+            raise SettingsError(f"skeletons are drawn at removed frames, of which {each.task!r} is no task")
+        if not plan.asks(each.task, rows[each.row]):
+            raise SettingsError(f"{each.row} is drawn by the task {each.task}, which its model is not asked")
