@@ -84,7 +84,7 @@ def test_the_smoother_is_exact(name, grid, key):
     assert np.all(variance[3:-2] < 0.9 * np.einsum("pipi->pi", oracle(grid).states()[1])[3:-2])  # the rows say much
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_error_falls_with_the_root_of_the_particles(grid, key):
     model, oracle = linear_vsdn("vsdn-f")
     exact = np.stack(
