@@ -33,6 +33,7 @@ SIDES = {"left": "#1f6fb4", "right": "#d1495b", "middle": "#3a3a3a"}
 GHOST = "#c4c4c4"  # the truth, behind what a model says
 UP = np.array([0.0, 1.0, 0.0])
 AHEAD = math.radians(30)  # how far the camera stands before the walker's side
+LABEL = 18  # letters of a line of a name beside a strip's row
 FAR = 0.5  # metres: a motion whose root is ever farther from the truth's is drawn at the truth's root
 NARROWEST, WIDEST, HIGHEST = 0.6, 1.5, 2.4  # metres to either side of the middle, and above the floor
 MARK = 0.5  # metres between two marks on the floor
@@ -242,7 +243,8 @@ def draw_strip(
     for row, name in zip(places, motions, strict=True):
         for index, place in enumerate(row):
             Body(place, skeleton, shot, name, STRIP_SCALE).show(index)
-        row[0].set_ylabel(name, fontsize=9)
+        lines = [part for line in name.split("\n") for part in textwrap.wrap(line, LABEL)]
+        row[0].set_ylabel("\n".join(lines), fontsize=9)
     for place, frame in zip(places[0], chosen, strict=True):
         when = f"frame {frame}" if fps is None else f"{frame / fps:.2f} s"
         place.set_title(when if seen is None else f"{when}\n{_seen_or_not(seen, frame)}", fontsize=8)

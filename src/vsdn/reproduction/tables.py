@@ -172,14 +172,17 @@ def _relative(book: Book, task: str) -> str:
     titles = {preset: about.title for preset, about in plan.presets.items()}
     columns = [("the paper", lambda row: _printed_ratio(row, rival, task))]
     columns += [(titles[preset], lambda row, at=preset: book.ratio(task, at, row, rival)) for preset in plan.presets]
-    heads = ["model", *(f"{what}, {title}" for what in RELATIVE for title, _ in columns)]
-    lines = []
-    for row in plan.rows:
-        found = [ratio(row) for _, ratio in columns]
-        cells = [("" if each is None else each[what]) for what in RELATIVE for each in found]
-        lines.append([row.title, *cells])
+    found = {title: [ratio(row) for row in plan.rows] for title, ratio in columns}
+    cells = {
+        f"{what}, {title}": ["" if each is None else each[what] for each in ratios]
+        for what in RELATIVE
+        for title, ratios in found.items()
+    }
+    told = {head: column for head, column in cells.items() if any(column)}
+    lines = zip([row.title for row in plan.rows], *told.values(), strict=True)
     some = [line for line in lines if any(line[1:])]
-    return f"Against {rival.title} with the same settings on the same {plan.repeated}:\n\n" + _table(heads, some)
+    above = f"Against {rival.title} with the same settings on the same {plan.repeated}:\n\n"
+    return above + _table(["model", *told], some)
 
 
 RELATIVE = ("MSE", "CRPS", "NLL")
@@ -212,7 +215,7 @@ def _protocol(book: Book) -> str:
     """What goes under the tables: what is a mean of what, why settings were changed, what is not done yet."""
     plan = book.plan
     done = sorted({run.job.repeat for run in book.runs})
-    over = f"{plan.repeated} {', '.join(map(str, done))}"
+    over = f"{plan.repeated if len(done) > 1 else plan.repeated[:-1]} {', '.join(map(str, done))}"
     unit = "frames of the sum over a frame's values" if plan.per == "frame" else "observed values"
     lines = [
         f"Mean ± standard deviation over {over}. NLL and MSE are means over {unit}, CRPS and coverage over values."
