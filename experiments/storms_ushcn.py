@@ -1,4 +1,4 @@
-"""What USHCN's MSE is made of: the share of each variable and of the few largest errors, in test rows after t = 150.
+"""What USHCN's scores are made of: the share of each variable and of the few worst values, in test rows after t = 150.
 
 Example: python experiments/storms_ushcn.py runs/ushcn/gru-ode-vae-0 runs/ushcn/vsdn-s-iwae-0 --data data
 """
@@ -25,13 +25,15 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for run in options.runs:
-        errors, mask = squares(run, options.data, options.draws)
-        worst = np.sort(errors[mask])[::-1]
-        count = max(1, round(0.02 * len(worst)))
-        row = {"run": run.name, "mse": worst.mean(), "worst 2 %": worst[:count].sum() / worst.sum()}
-        row["mse without them"] = worst[count:].mean()
+        nll, errors, mask = scores_of(run, options.data, options.draws)
+        row: dict = {"run": run.name}
+        for name, scores in (("mse", errors), ("nll", nll)):
+            worst = np.sort(scores[mask])[::-1]
+            count = round(0.02 * len(worst))
+            row |= {name: worst.mean(), f"{name} of the worst 2 %": worst[:count].sum() / len(worst)}
+            row[f"{name} without them"] = worst[count:].mean()
         for channel, name in enumerate(VARIABLES):
-            row[name] = errors[mask[:, channel], channel].sum() / mask.sum()
+            row[f"mse of {name}"] = errors[mask[:, channel], channel].sum() / mask.sum()
         rows.append({key: value if key == "run" else round(float(value), 4) for key, value in row.items()})
         print(rows[-1], flush=True)
     with options.results.open("w", newline="") as file:
@@ -40,15 +42,15 @@ def main() -> None:
         writer.writerows(rows)
 
 
-def squares(run: Path, data: Path, draws: int) -> tuple[np.ndarray, np.ndarray]:
-    """Squared errors of the three rows after t = 150, and which were seen."""
+def scores_of(run: Path, data: Path, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """NLL and squared error of each value of the three rows after t = 150, and which were seen."""
     fitted, fold = vsdn.load(run), int(run.name.rpartition("-")[2])
     test = fitted.read(ushcn.load(data, fold).test)
     asked = evaluation.prediction(test, after=150.0, num_rows=3, from_start=True)
     request = inference.Request(asked.visible, asked.series, asked.times)
     way = fitted.ways.forecast
     scores = inference.score(fitted.model, fitted.frame, request, asked.truth, num_samples=draws, seed=0, method=way)
-    return np.asarray(scores[1]), np.asarray(asked.mask)
+    return np.asarray(scores[0]), np.asarray(scores[1]), np.asarray(asked.mask)
 
 
 if __name__ == "__main__":
