@@ -174,7 +174,7 @@ def test_what_is_drawn_is_what_the_models_foretell(model, done, data, tmp_path, 
     assert not np.allclose(wanted.points["Last"], wanted.points["truth"], atol=1e-2)  # else nothing was compared
     gone = [frame for frame in range(first, SIZE) if frame not in shown.times]
     away = joints(own(piece), motions["Mean"][gone]) - joints(own(piece), raw(piece)[gone])
-    assert drawn["motions"][3]["name"] == f"Mean\n{100 * np.sqrt((away**2).sum(axis=-1)).mean():.1f} cm"
+    assert drawn["motions"][3]["name"] == f"Mean\nmean {100 * np.sqrt((away**2).sum(axis=-1)).mean():.1f} cm"
 
 
 def test_what_is_missing_is_left_out(done, data, tmp_path):

@@ -39,6 +39,7 @@ NARROWEST, WIDEST, HIGHEST = 0.6, 1.5, 2.4  # metres to either side of the middl
 MARK = 0.5  # metres between two marks on the floor
 STRIP_FRAMES = 8
 NUM_COLOURS = 32  # of a picture
+NOTES = 0.3  # metres above the heads, for what is written there
 MOST_FRAMES, MOST_FPS = 300, 25  # of an animation
 STRIP_SCALE, ANIMATION_SCALE = 0.85, 1.2  # inches a metre
 
@@ -197,7 +198,7 @@ class Body:
             place.add_collection(each)
         place.axhline(0, color="0.6", lw=0.8, zorder=0)
         self.note = place.text(0.02, 1.0, "", transform=place.transAxes, va="top", fontsize=7, color="0.25")
-        place.set(xlim=(-shot.half, shot.half), ylim=(-0.1, shot.high), xticks=[], yticks=[], aspect="equal")
+        place.set(xlim=(-shot.half, shot.half), ylim=(-0.1, _top(shot)), xticks=[], yticks=[], aspect="equal")
         place.spines[:].set_visible(False)
 
     def show(self, index: int) -> None:
@@ -209,6 +210,11 @@ class Body:
         self.ghost.set_segments(list(self.shot.points[truth][index][self.pairs]) if self.name != truth else [])
         self.marks.set_segments(_floor_marks(float(self.shot.middle[index]), self.shot.half))
         self.note.set_text(note_of(self.shot, self.name, index) if self.name != truth else "")
+
+
+def _top(shot: Shot) -> float:
+    """Metres above the floor that a panel shows."""
+    return shot.high + (NOTES if len(shot.points) > 1 else 0.0)
 
 
 def note_of(shot: Shot, name: str, index: int) -> str:
@@ -398,7 +404,7 @@ def _even(motions: dict[str, np.ndarray], count: int) -> list[int]:
 
 def _figure(shot: Shot, rows: int, columns: int, scale: float, *, line: bool = False) -> tuple[Figure, np.ndarray]:
     """A figure of equal panels, all of one scale, with a legend; with a `line`, the last of its axes is one on top."""
-    wide, high = 2 * shot.half * scale, (shot.high + 0.1) * scale
+    wide, high = 2 * shot.half * scale, (_top(shot) + 0.1) * scale
     flat = 0.3 if line else 0.0  # inches
     size = (wide * columns + 0.5, (high + 0.15) * rows + 0.7 + 3 * flat)
     picture = Figure(figsize=size, layout="constrained")

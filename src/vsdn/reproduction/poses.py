@@ -155,7 +155,7 @@ def _miss(piece: Piece, motion: np.ndarray) -> str:
         return ""
     at = [frame for frame in known_frames(piece) if not piece.seen[frame]]
     truth, said = joints(piece.skeleton, piece.frames[at]), joints(piece.skeleton, motion[at])
-    return f"\n{100 * np.linalg.norm(said - truth, axis=-1).mean():.1f} cm"
+    return f"\nmean {100 * np.linalg.norm(said - truth, axis=-1).mean():.1f} cm"
 
 
 def _about(plan: Plan, job: Job, piece: Piece) -> str:
