@@ -345,6 +345,11 @@ def test_the_page_of_a_plan(tmp_path):
     page = tables.markdown(plan, tables.finished(plan, tmp_path))
     assert "| Mean | | | 1.500 | | | 0.2500 |" in page
     assert "Not done yet: 1 of 7 runs (mean-vae-2)." in page
+    for name in ("paper-last-value-vae-2", "last-value-vae-2"):
+        (tmp_path / f"{name}.json").unlink()
+        page = tables.markdown(plan, tables.finished(plan, tmp_path))
+        seeds = "seeds 1 (appendix C) and 1, 2 (tuned)" if name.startswith("paper") else "seed 1"
+        assert f"Mean ± standard deviation over {seeds}." in page
 
 
 def test_models_are_set_against_a_rival_on_what_both_have(tmp_path):

@@ -11,6 +11,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vsdn.errors import SettingsError
+
 
 class AbstractFamily(eqx.Module):
     """A parametric family Φ on the line; everything is elementwise over leading axes, parameters last."""
@@ -39,7 +41,7 @@ class AbstractFamily(eqx.Module):
 
     def moved(self, params: Float[Array, "*any param"], by: Float[Array, "*any"]) -> Float[Array, "*any param"]:
         """The parameters of Y + by, if the family has such a member."""
-        raise NotImplementedError(f"{type(self).__name__} has no member for what is moved")
+        raise SettingsError(f"keep_last wants densities that can be moved, which {type(self).__name__} cannot be")
 
     @abstractmethod
     def with_moments(self, mean: Float[Array, "*any"], variance: Float[Array, "*any"]) -> Float[Array, "*any param"]:

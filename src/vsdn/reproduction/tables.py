@@ -12,6 +12,7 @@ from vsdn.reproduction.plans import SCORES, Plan, Row
 
 HEADINGS = {"nll": "NLL", "mse": "MSE", "crps": "CRPS", "coverage_50": "50 % covers", "coverage_90": "90 % covers"}
 DIGITS = {"nll": 3, "mse": 4, "crps": 4, "coverage_50": 3, "coverage_90": 3}
+RELATIVE = ("mse", "crps", "nll")
 BESIDE = ("crps", "coverage_50", "coverage_90")
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
@@ -78,8 +79,7 @@ class Book:
         if not both:
             return None
         mean = lambda results, score: statistics.mean(score_of(results[at], task, score, self.plan.per) for at in both)
-        part = {score.upper(): f"{mean(ours, score) / mean(others, score):.2f}" for score in ("mse", "crps")}
-        return {**part, "NLL": f"{mean(ours, 'nll') - mean(others, 'nll'):.2f}".replace("-", "−")}
+        return against(*({score: mean(results, score) for score in RELATIVE} for results in (ours, others)))
 
     def digits(self, score: str) -> int:
         return self.plan.digits.get(score, DIGITS[score])
@@ -110,6 +110,12 @@ class Book:
         own = self.plan.presets[preset].choices(row)[1:]
         marks = "".join(self.mark(choice.why) for choice in own)
         return "" if found is None else shown(found, self.digits(score)) + marks
+
+
+def against(ours: dict[str, float], others: dict[str, float]) -> dict[str, str]:
+    """Mean scores as parts of others, but NLL, which may be negative, as what is added to theirs."""
+    related = lambda score: ours[score] - others[score] if score == "nll" else ours[score] / others[score]
+    return {score: f"{related(score):.2f}".replace("-", "−") for score in ours}
 
 
 def shown(found: Spread | tuple[float, float], digits: int) -> str:
@@ -174,7 +180,7 @@ def _relative(book: Book, task: str) -> str:
     columns += [(titles[preset], lambda row, at=preset: book.ratio(task, at, row, rival)) for preset in plan.presets]
     found = {title: [ratio(row) for row in plan.rows] for title, ratio in columns}
     cells = {
-        f"{what}, {title}": ["" if each is None else each[what] for each in ratios]
+        f"{HEADINGS[what]}, {title}": ["" if each is None else each.get(what, "") for each in ratios]
         for what in RELATIVE
         for title, ratios in found.items()
     }
@@ -185,16 +191,11 @@ def _relative(book: Book, task: str) -> str:
     return above + _table(["model", *told], some)
 
 
-RELATIVE = ("MSE", "CRPS", "NLL")
-
-
 def _printed_ratio(row: Row, rival: Row, task: str) -> dict[str, str] | None:
     """What the paper's means come to."""
     if task not in row.paper or task not in rival.paper:
         return None
-    mean = lambda which, score: which.paper[task][score][0]
-    more = f"{mean(row, 'nll') - mean(rival, 'nll'):.2f}".replace("-", "−")
-    return {"MSE": f"{mean(row, 'mse') / mean(rival, 'mse'):.2f}", "CRPS": "", "NLL": more}
+    return against(*({score: figure[0] for score, figure in each.paper[task].items()} for each in (row, rival)))
 
 
 def _cost(book: Book) -> str:
@@ -214,9 +215,7 @@ def _cost(book: Book) -> str:
 def _protocol(book: Book) -> str:
     """What goes under the tables: what is a mean of what, why settings were changed, what is not done yet."""
     plan = book.plan
-    done = sorted({run.job.repeat for run in book.runs})
-    over = f"{plan.repeated if len(done) > 1 else plan.repeated[:-1]} {', '.join(map(str, done))}"
-    unit = "frames of the sum over a frame's values" if plan.per == "frame" else "observed values"
+    unit, over = "frames of the sum over a frame's values" if plan.per == "frame" else "observed values", _repeats(book)
     lines = [
         f"Mean ± standard deviation over {over}. NLL and MSE are means over {unit}, CRPS and coverage over values."
     ]
@@ -228,6 +227,16 @@ def _protocol(book: Book) -> str:
         lines.append(f"Not done yet: {len(missing)} of {len(missing) + len(book.runs)} runs ({some}).")
     lines.append("Every run: `runs.csv`. All settings: `settings.json`. What it was run with: `versions.json`.")
     return "\n\n".join(lines) + "\n"
+
+
+def _repeats(book: Book) -> str:
+    """E.g. seeds 1, 2; or folds 0, 1 (appendix C) and 0, 1, 2 (tuned), where not all have the same."""
+    plan = book.plan
+    done = {preset: sorted({job.repeat for job, _ in book.runs if job.preset == preset}) for preset in plan.presets}
+    told = {preset: ", ".join(map(str, repeats)) for preset, repeats in done.items() if repeats}
+    if len(set(told.values())) > 1:
+        return f"{plan.repeated} " + " and ".join(f"{text} ({plan.presets[at].title})" for at, text in told.items())
+    return f"{plan.repeated if max(map(len, done.values())) > 1 else plan.repeated[:-1]} {''.join(set(told.values()))}"
 
 
 def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
