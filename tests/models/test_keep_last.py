@@ -6,9 +6,11 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from examples import ask, make_grid, make_model, make_table
+from examples import ask, make_grid, make_model, make_scaler, make_table
 
 from vsdn.likelihoods import Gaussian, Likelihood
+from vsdn.nets import Fading
+from vsdn.persistence import Persistence
 
 pytestmark = pytest.mark.usefixtures("x64")
 keepers = pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s", "ode-rnn"])
@@ -22,17 +24,23 @@ def still(name):
 
 
 @keepers
-def test_no_change_is_the_last_value_seen_of_each_variable(name):
+def test_no_change_is_what_is_left_of_the_last_value_seen_of_each_variable(name):
     table = make_table()
     rows = slice(table.starts[0], table.starts[1])
     times, values, mask = table.times[rows], table.values[rows], table.mask[rows]
     when = np.append(times, times[-1] + 3.0)
-    mean = ask(still(name), table, np.zeros(len(when), int), when).mean
+    share, rate = np.array([0.9, 0.4]), np.array([0.2, 1.5])
+    fading = Fading(2, Persistence(share, rate))
+    model = eqx.tree_at(lambda model: model.memory.fading, still(name), fading)
+    scaler = make_scaler(table)
+    mean = scaler.scale(ask(model, table, np.zeros(len(when), int), when, scaler=scaler).mean)
+    times, when, values = times / scaler.time_scale, when / scaler.time_scale, scaler.scale(values)
     for time, foretold in zip(when, mean, strict=True):
         for channel in range(2):
-            seen = values[(times < time) & mask[:, channel], channel]
+            seen = np.flatnonzero((times < time) & mask[:, channel])
             if len(seen):
-                assert foretold[channel] == pytest.approx(seen[-1], abs=1e-9)
+                left = share[channel] * np.exp(-rate[channel] * (time - times[seen[-1]]))
+                assert foretold[channel] == pytest.approx(left * values[seen[-1], channel], abs=1e-9)
 
 
 @keepers
@@ -44,10 +52,11 @@ def test_unseen_values_are_never_read(name, key):
         assert eqx.tree_equal(answer(grid), answer(poisoned))
 
 
-def test_what_is_kept_does_not_flow(key):
+def test_what_is_kept_fades_alone(key):
     memory = make_model("ode-rnn", keep_last=True).memory
     h, clock = jr.normal(key, memory.initial.shape), jnp.zeros(2)
-    np.testing.assert_array_equal(memory.kept(memory.drift(h, clock, jnp.asarray(0.3))), memory.kept(h))
+    left = memory.kept(h) * np.exp(-1e-3 * 0.3)  # as it begins: all of a value, which hardly fades
+    np.testing.assert_allclose(memory.kept(memory.drift(h, clock, jnp.asarray(0.3))), left, rtol=1e-12)
     taken = memory.jump(h, jnp.array([5.0, 7.0]), jnp.array([True, False]))
     np.testing.assert_array_equal(memory.kept(taken), [5.0, memory.kept(h)[1]])
     assert make_model("ode-rnn").memory.kept(h) is None
