@@ -49,7 +49,7 @@ def make_model(name: str, clock_size: int = 2, **settings):
 @functools.cache
 def _make_model(name: str, clock_size: int, precision: np.dtype, settings: tuple[tuple[str, object], ...]):
     model_settings = ModelSettings(model=name, **dict(settings))  # pyright: ignore[reportArgumentType]
-    return MODELS[name](len(VARIABLES), clock_size, model_settings, key=jr.key(3))
+    return MODELS[name](len(VARIABLES), (1.0,) * (clock_size // 2), model_settings, key=jr.key(3))
 
 
 def make_grid(

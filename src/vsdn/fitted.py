@@ -33,7 +33,7 @@ from vsdn.methods import (
 )
 from vsdn.models import MODELS, AbstractModel
 from vsdn.models.base import AbstractOnline
-from vsdn.planning import CUT_SHARES, check_steps, make_marching
+from vsdn.planning import CUT_SHARES, check_steps, clock_speeds, make_marching
 from vsdn.plots import draw
 from vsdn.questions import (
     DRAWS,
@@ -425,6 +425,5 @@ def load(folder: str | Path) -> Fitted:
 
 def model_shapes(settings: Settings, num_variables: int, axis: TimeAxis) -> AbstractModel:
     """The model that the settings name, with the shape of each array in the place of the array."""
-    clock_size = 2 * len(make_marching(settings.data, axis).periods)
     make, key = MODELS[settings.model.model], jr.key(settings.training.seed)
-    return eqx.filter_eval_shape(make, num_variables, clock_size, settings.model, key=key)
+    return eqx.filter_eval_shape(make, num_variables, clock_speeds(settings.data, axis), settings.model, key=key)

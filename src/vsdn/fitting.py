@@ -13,14 +13,13 @@ import jax.random as jr
 from vsdn import checkpoint, fused, training
 from vsdn.caching import use_compilation_cache
 from vsdn.checkpoint import Config, Source
-from vsdn.data import Scaler, Table
+from vsdn.data import Table
 from vsdn.errors import RunError, SettingsError
 from vsdn.fitted import Fitted, model_shapes
 from vsdn.frames import Columns, read_table
 from vsdn.models import MODELS, AbstractModel
-from vsdn.nets import Fading
-from vsdn.persistence import measure_persistence
-from vsdn.planning import Plan, make_marching, make_plan
+from vsdn.planning import Plan, clock_speeds, make_plan
+from vsdn.priming import prime
 from vsdn.progress import TrainingBar, interruptible
 from vsdn.settings import Settings, read_preset
 from vsdn.training import Epoch, TrainState
@@ -56,7 +55,7 @@ def fit(
     plan = make_plan(table, valid_table, chosen)
     source = _source(data, valid, columns, fingerprint(table, valid_table))
     config = Config(settings=plan.settings, variables=table.variables, axis=table.axis, source=source)
-    fresh = primed(make_model(plan.settings, table), table, plan.scaler)
+    fresh = prime(make_model(plan.settings, table), table, plan.scaler)
     state = training.first_state(fresh, plan.train, plan.settings)
     if folder is not None:
         with checkpoint.creating(folder, config, plan.scaler, version=__version__, overwrite=overwrite) as made:
@@ -98,18 +97,8 @@ def make_model(settings: Settings, table: Table) -> AbstractModel:
     """The model that the settings name, with fresh weights."""
     use_compilation_cache()
     _check_size(model_shapes(settings, len(table.variables), table.axis))
-    clock_size = 2 * len(make_marching(settings.data, table.axis).periods)
-    make = MODELS[settings.model.model]
-    return make(len(table.variables), clock_size, settings.model, key=jr.key(settings.training.seed))
-
-
-def primed(model: AbstractModel, table: Table, scaler: Scaler) -> AbstractModel:
-    """The model whose memories, where they keep what was last seen, begin with how long the table's values last."""
-    is_fading = lambda part: isinstance(part, Fading)
-    if not any(map(is_fading, jax.tree.leaves(model, is_leaf=is_fading))):
-        return model
-    begin = Fading(len(table.variables), measure_persistence(table, scaler))
-    return jax.tree.map(lambda part: begin if is_fading(part) else part, model, is_leaf=is_fading)
+    make, speeds = MODELS[settings.model.model], clock_speeds(settings.data, table.axis)
+    return make(len(table.variables), speeds, settings.model, key=jr.key(settings.training.seed))
 
 
 def _check_size(shapes: AbstractModel) -> None:

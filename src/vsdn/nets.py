@@ -11,7 +11,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries, at_rows, last_row
-from vsdn.persistence import Persistence
+from vsdn.keeping import AbstractKeeper, squash
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": jnp.tanh, "relu": jax.nn.relu, "silu": jax.nn.silu}
 
@@ -164,7 +164,7 @@ class AbstractMemory(eqx.Module):
         """h of a state."""
 
     def kept(self, h: Float[Array, "*any hidden"]) -> Float[Array, "*any channel"] | None:
-        """What h keeps of each variable as it was last seen; None if it keeps nothing as it was."""
+        """What h foretells of each variable by what it keeps as it was seen; None if it keeps nothing so."""
         return None
 
     @abstractmethod
@@ -243,34 +243,16 @@ class AbstractFlowingMemory(AbstractMemory):
         return self.branch(grid, self.forward(grid), queries)
 
 
-class Fading(eqx.Module):
-    """What is kept of a value: a share of it, which fades from then on, share∘y·exp(−rate∘age)."""
-
-    share: Float[Array, " channel"]
-    log_rate: Float[Array, " channel"]
-
-    def __init__(self, data_size: int, persistence: Persistence | None = None):
-        """Begins with what was measured, or with all of a value, which hardly fades."""
-        share, rate = (1.0, 1e-3) if persistence is None else persistence
-        self.share = jnp.broadcast_to(jnp.asarray(share, float), (data_size,))
-        self.log_rate = jnp.log(jnp.broadcast_to(jnp.asarray(rate, float), (data_size,)))
-
-    def after(self, kept: Float[Array, " channel"], dt: Float[Array, ""]) -> Float[Array, " channel"]:
-        """What is left of it after dt."""
-        return kept * jnp.exp(-jnp.exp(self.log_rate) * dt)
-
-
 class ODERNN(AbstractFlowingMemory):
     """The memory of the paper: a flow of one's choice, and a GRU cell that takes [y∘m, m].
 
-    If it is to keep what was last seen (ours), that is the end of h, and fades; the cell takes [(y − kept)∘m, m, kept].
+    With a keeper (ours), what it keeps is the end of h, and the cell takes [squash(y − foretold)∘m, m, kept].
     """
 
     flow: AbstractFlow
     cell: eqx.nn.GRUCell
     initial: Float[Array, " hidden"]
-    fading: "Fading | None"
-    num_kept: int = eqx.field(static=True)
+    keeper: AbstractKeeper | None
 
     def __init__(
         self,
@@ -281,38 +263,38 @@ class ODERNN(AbstractFlowingMemory):
         *,
         flow: str,
         activation: str,
-        keep_last: bool = False,
+        keeper: AbstractKeeper | None = None,
         key: PRNGKeyArray,
     ):
         flow_key, cell_key, initial_key = jr.split(key, 3)
-        self.num_kept = data_size if keep_last else 0
+        self.keeper, num_kept = keeper, 0 if keeper is None else keeper.size
         self.flow = FLOWS[flow](hidden_size, clock_size, width, activation=activation, key=flow_key)
-        self.cell = eqx.nn.GRUCell(2 * data_size + self.num_kept, hidden_size, key=cell_key)
+        self.cell = eqx.nn.GRUCell(2 * data_size + num_kept, hidden_size, key=cell_key)
         moving = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
-        self.initial = jnp.concatenate([moving, jnp.zeros(self.num_kept, moving.dtype)])
-        self.fading = Fading(data_size) if keep_last else None
+        self.initial = jnp.concatenate([moving, jnp.zeros(num_kept, moving.dtype)])
 
     def kept(self, h: Float[Array, "*any hidden"]) -> Float[Array, "*any channel"] | None:
-        return h[..., -self.num_kept :] if self.num_kept else None
+        return None if self.keeper is None else self.keeper.foretold(h[..., -self.keeper.size :])
 
     def drift(
         self, h: Float[Array, " hidden"], clock: Float[Array, " clock"], dt: Float[Array, ""]
     ) -> Float[Array, " hidden"]:
-        if self.fading is None:
+        if self.keeper is None:
             return super().drift(h, clock, dt)
-        moving, kept = h[: -self.num_kept], h[-self.num_kept :]
-        return jnp.concatenate([super().drift(moving, clock, dt), self.fading.after(kept, dt)])
+        moving, kept = h[: -self.keeper.size], h[-self.keeper.size :]
+        return jnp.concatenate([super().drift(moving, clock, dt), self.keeper.after(kept, dt)])
 
     def jump(
         self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
     ) -> Float[Array, " hidden"]:
-        if self.fading is None:
+        if self.keeper is None:
             taken = self.cell(jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)]), h)
             return jnp.where(mask.any(), taken, h)
-        moving, kept = h[: -self.num_kept], h[-self.num_kept :]
-        change = jnp.where(mask, y - kept, 0.0)
-        taken = self.cell(jnp.concatenate([change, mask.astype(h.dtype), kept]), moving)
-        return jnp.concatenate([jnp.where(mask.any(), taken, moving), jnp.where(mask, self.fading.share * y, kept)])
+        moving, kept = h[: -self.keeper.size], h[-self.keeper.size :]
+        y = jnp.where(mask, y, 0.0)
+        news = jnp.where(mask, squash(y - self.keeper.foretold(kept)), 0.0)
+        taken = self.cell(jnp.concatenate([news, mask.astype(h.dtype), kept]), moving)
+        return jnp.concatenate([jnp.where(mask.any(), taken, moving), self.keeper.take(kept, y, mask)])
 
     def backward(
         self, grid: Grid, start: Float[Array, " hidden"], *, next_row_only: bool = False

@@ -159,6 +159,13 @@ def make_marching(settings: DataSettings, axis: TimeAxis) -> Marching:
     return Marching(settings.max_step, start, tuple(period_length(period, axis) for period in settings.periods))
 
 
+def clock_speeds(settings: DataSettings, axis: TimeAxis) -> tuple[float, ...]:
+    """How fast the known clocks turn, in radians a unit of the model's time."""
+    if settings.time_scale is None:
+        raise SettingsError("time_scale must be chosen before a model is made")
+    return tuple(2 * np.pi * settings.time_scale / period for period in make_marching(settings, axis).periods)
+
+
 def check_steps(
     table: Table, marching: Marching, series: np.ndarray | None = None, times: np.ndarray | None = None
 ) -> None:

@@ -50,6 +50,10 @@ class ModelSettings(Section):
         default=False,
         description="vsdn-*, ode-rnn: h keeps what was last seen of each variable, the decoder foretells the change",
     )
+    keep_usual: bool = Field(
+        default=False,
+        description="vsdn-*, ode-rnn: h keeps what is usual in a series, too: means, and their swing with each period",
+    )
     gru_ode_cell: Literal["full", "minimal"] = Field(default="full", description="gru-ode: two gates, or one")
     prep_size: int = Field(
         default=25, ge=1, le=MOST_UNITS, description="gru-ode: units a variable that prepare what its memory takes"

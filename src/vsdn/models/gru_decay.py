@@ -105,8 +105,10 @@ def _last_values(
     return value, time[:, None] - jnp.where(last >= 0, jnp.cumsum(grid.dt)[last], 0.0)
 
 
-def make_gru_decay(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> Recurrent:
+def make_gru_decay(
+    data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray
+) -> Recurrent:
     """A GRU with decay and fresh weights."""
     memory_key, decoder_key = jr.split(key)
-    memory = FadingMemory(data_size, clock_size, settings.sizes[0], key=memory_key)
+    memory = FadingMemory(data_size, 2 * len(speeds), settings.sizes[0], key=memory_key)
     return make_recurrent(memory, data_size, settings, decoder_key=decoder_key)

@@ -135,7 +135,9 @@ class GRUODEBayes(AbstractRecurrent):
         return Evidence(log_lik, kl, kl)
 
 
-def make_gru_ode(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> GRUODEBayes:
+def make_gru_ode(
+    data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray
+) -> GRUODEBayes:
     """GRU-ODE-Bayes with fresh weights."""
     if settings.likelihood != "gaussian":
         raise SettingsError(f"gru-ode compares Gaussians: likelihood must be gaussian, but is {settings.likelihood}")
@@ -143,7 +145,7 @@ def make_gru_ode(data_size: int, clock_size: int, settings: ModelSettings, *, ke
     (hidden, _, _), prep = settings.sizes, settings.prep_size
     likelihood = make_likelihood(data_size, settings)
     memory = BayesMemory(
-        flow=GRUODE(hidden, clock_size, NUM_GATES[settings.gru_ode_cell], key=flow_key),
+        flow=GRUODE(hidden, 2 * len(speeds), NUM_GATES[settings.gru_ode_cell], key=flow_key),
         preparation=Preparation(data_size, prep, key=preparation_key),
         cell=eqx.nn.GRUCell(data_size * prep, hidden, key=cell_key),
         initial=0.1 * jr.normal(initial_key, (hidden,)),

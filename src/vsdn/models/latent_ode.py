@@ -80,14 +80,16 @@ class LatentODE(AbstractLatent):
         return self.midpoint(ends[0], self.velocity.embed(clock), length)
 
 
-def make_latent_ode(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> LatentODE:
+def make_latent_ode(
+    data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray
+) -> LatentODE:
     """A Latent ODE with fresh weights."""
     recognition_key, velocity_key, decoder_key = jr.split(key, 3)
     _, latent, width = settings.sizes
     likelihood = make_likelihood(data_size, settings)
     return LatentODE(
-        recognition=Recognition(data_size, clock_size, settings, key=recognition_key),
-        velocity=Drift(latent, clock_size, width, activation=settings.activation, key=velocity_key),
+        recognition=Recognition(data_size, 2 * len(speeds), settings, key=recognition_key),
+        velocity=Drift(latent, 2 * len(speeds), width, activation=settings.activation, key=velocity_key),
         decoder=make_decoder(latent, likelihood, settings, key=decoder_key),
         likelihood=likelihood,
     )

@@ -110,15 +110,17 @@ class LatentSDE(AbstractLatent):
         return bridge_step(ends, dt, length, self.diffusion, key)
 
 
-def make_latent_sde(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> LatentSDE:
+def make_latent_sde(
+    data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray
+) -> LatentSDE:
     """A Latent SDE with fresh weights."""
     recognition_key, prior_key, posterior_key, decoder_key = jr.split(key, 4)
     hidden, latent, width = settings.sizes
     likelihood = make_likelihood(data_size, settings)
     return LatentSDE(
-        recognition=Recognition(data_size, clock_size, settings, key=recognition_key),
-        prior=Drift(latent, clock_size, width, activation=settings.activation, key=prior_key),
-        posterior=Drift(latent, hidden + clock_size, width, activation=settings.activation, key=posterior_key),
+        recognition=Recognition(data_size, 2 * len(speeds), settings, key=recognition_key),
+        prior=Drift(latent, 2 * len(speeds), width, activation=settings.activation, key=prior_key),
+        posterior=Drift(latent, hidden + 2 * len(speeds), width, activation=settings.activation, key=posterior_key),
         log_diffusion=jnp.full(latent, -1.0),
         decoder=make_decoder(latent, likelihood, settings, key=decoder_key),
         likelihood=likelihood,

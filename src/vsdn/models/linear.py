@@ -164,7 +164,7 @@ class Linear(AbstractOnline):
         return Answer(self.foretell(beliefs, clock), states)
 
 
-def make_linear(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> Linear:
+def make_linear(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> Linear:
     """The linear model before training: modes of many rates, each state of variance 1, mixed into each variable.
 
     States come in pairs, so that an odd `latent_size` has one more.
@@ -182,7 +182,7 @@ def make_linear(data_size: int, clock_size: int, settings: ModelSettings, *, key
         initial_mean=jnp.zeros(size),
         initial_root=jnp.eye(size),
         weight=jr.normal(weight_key, (data_size, size)) / size**0.5,
-        offset=jnp.zeros((data_size, 1 + clock_size)),
+        offset=jnp.zeros((data_size, 1 + 2 * len(speeds))),
         root_noise=jnp.full(data_size, 0.3),
         floor=settings.scale_floor,
     )

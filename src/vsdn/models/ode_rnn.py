@@ -8,8 +8,8 @@ from vsdn.models.vsdn import make_memory
 from vsdn.settings import ModelSettings
 
 
-def make_ode_rnn(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> Recurrent:
+def make_ode_rnn(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> Recurrent:
     """An ODE-RNN with fresh weights."""
     memory_key, decoder_key = jr.split(key)
-    memory = make_memory(data_size, clock_size, settings, key=memory_key)
+    memory = make_memory(data_size, speeds, settings, key=memory_key)
     return make_recurrent(memory, data_size, settings, decoder_key=decoder_key)

@@ -103,12 +103,14 @@ class LastValue(AbstractPathless):
         return self._after(grid, jnp.where(nothing_before, -1, queries.point), queries.length)
 
 
-def make_mean(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> Mean:
+def make_mean(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> Mean:
     """The per-variable mean; nothing to learn beyond the scaler."""
     return Mean(Likelihood((Gaussian(settings.scale_floor),) * data_size))
 
 
-def make_last_value(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> LastValue:
+def make_last_value(
+    data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray
+) -> LastValue:
     """The last value carried forward, with its variance to be learned."""
     likelihood = Likelihood((Gaussian(settings.scale_floor),) * data_size)
     return LastValue(likelihood, jnp.full((data_size, 2), -3.0))

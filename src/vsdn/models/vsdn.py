@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from vsdn import fused
 from vsdn.grids import Grid, Queries, at_rows, last_row, until, within
+from vsdn.keeping import make_keeper
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import AbstractOnline, Answer, Evidence, Field, foretold, make_likelihood, masked_log_lik
 from vsdn.models.trying import look_again, try_values
@@ -302,37 +303,37 @@ class VSDN(AbstractOnline):
         return x + drift * dt + self.diffusion(post) * dw
 
 
-def make_filter(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> VSDN:
+def make_filter(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> VSDN:
     """VSDN-F with fresh weights."""
-    return _make(Filter(), data_size, clock_size, settings, key=key)
+    return _make(Filter(), data_size, speeds, settings, key=key)
 
 
-def make_smoother(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> VSDN:
+def make_smoother(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> VSDN:
     """VSDN-S with fresh weights."""
     key, backward_key = jr.split(key)
-    backward = make_memory(data_size, clock_size, settings, key=backward_key)
-    return _make(Smoother(backward), data_size, clock_size, settings, key=key)
+    backward = make_memory(data_size, speeds, settings, key=backward_key)
+    return _make(Smoother(backward), data_size, speeds, settings, key=key)
 
 
-def make_memory(data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray) -> ODERNN:
+def make_memory(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> ODERNN:
     """The ODE-RNN that the settings ask for, with fresh weights."""
-    (hidden, _, width), keep_last = settings.sizes, settings.keep_last
-    flow, activation = settings.flow, settings.activation
-    return ODERNN(data_size, clock_size, hidden, width, flow=flow, activation=activation, keep_last=keep_last, key=key)
+    (hidden, _, width), flow, activation = settings.sizes, settings.flow, settings.activation
+    keeper = make_keeper(data_size, speeds, keep_last=settings.keep_last, keep_usual=settings.keep_usual)
+    return ODERNN(data_size, 2 * len(speeds), hidden, width, flow=flow, activation=activation, keeper=keeper, key=key)
 
 
 def _make(
-    encoder: AbstractEncoder, data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray
+    encoder: AbstractEncoder, data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray
 ) -> VSDN:
     memory_key, drift_key, diffusion_key, initial_key, decoder_key = jr.split(key, 5)
     (_, latent, width), activation = settings.sizes, settings.activation
     likelihood = make_likelihood(data_size, settings)
-    memory = make_memory(data_size, clock_size, settings, key=memory_key)
+    memory = make_memory(data_size, speeds, settings, key=memory_key)
     hidden = len(memory.initial)
     return VSDN(
         memory=memory,
         encoder=encoder,
-        drift=Drift(latent, hidden + clock_size, width, activation=activation, key=drift_key),
+        drift=Drift(latent, hidden + 2 * len(speeds), width, activation=activation, key=drift_key),
         diffusion=Diffusion(hidden, latent, width, activation=activation, key=diffusion_key),
         initial=eqx.nn.MLP(hidden, latent, settings.init_width, 1, ACTIVATIONS[activation], key=initial_key),
         decoder=SplitMLP(

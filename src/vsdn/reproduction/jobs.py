@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from vsdn.errors import RunError
 from vsdn.files import read_json, write_json
 from vsdn.reproduction.plans import Asked, Plan, Row
@@ -89,17 +91,32 @@ def write_result(out: Path, job: Job, result: Result) -> None:
 def read_result(out: Path, job: Job) -> Result | None:
     """The result of a job; None while there is none, or only that of other settings."""
     found = _read(result_path(out, job))
-    return found if found is not None and found.get("key") == job.key else None
+    return found if found is not None and _is_of(found, job) else None
 
 
 def changes(out: Path, job: Job) -> list[str]:
     """What a result that is there was made with and this job is not, e.g. 'epochs 40 → 20'; nothing if none is."""
     found = _read(result_path(out, job))
-    if found is None or "job" not in found or found.get("key") == job.key:
+    if found is None or "job" not in found or _is_of(found, job):
         return []
-    before, now = dict(_flat(found["job"])), dict(_flat(job.essence()))
+    before, now = dict(_flat(_whole(found["job"]))), dict(_flat(job.essence()))
     differing = [name for name in now.keys() | before.keys() if before.get(name) != now.get(name)]
     return [f"{name} {before.get(name)} → {now.get(name)}" for name in sorted(differing)]
+
+
+def _is_of(found: Result, job: Job) -> bool:
+    """Whether a result is that of a job."""
+    return found.get("key") == job.key or _whole(found.get("job", {})) == job.essence()
+
+
+def _whole(essence: dict[str, Any]) -> dict[str, Any]:
+    """What a result was made of; settings that came later had their defaults."""
+    if not essence.get("settings"):
+        return essence
+    try:
+        return essence | {"settings": Settings.model_validate(essence["settings"]).model_dump(mode="json")}
+    except ValidationError:  # of settings that are no more
+        return essence
 
 
 def _flat(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

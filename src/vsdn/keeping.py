@@ -1,0 +1,158 @@
+"""What a memory keeps of each variable as it was seen: its last value, which fades, and what is usual in its series.
+
+Nothing here is a network: each foretells alone what is seen next, and a decoder tells of the change from there. What is
+kept is one vector, squashed, so that a rare outburst does not drown the networks that read it.
+"""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+
+def squash(x: Float[Array, "*any"]) -> Float[Array, "*any"]:
+    """x where it is small, its logarithm where it is large."""
+    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+
+
+def stretch(x: Float[Array, "*any"]) -> Float[Array, "*any"]:
+    """What was squashed to x."""
+    return jnp.sign(x) * jnp.expm1(jnp.abs(x))
+
+
+class AbstractKeeper(eqx.Module):
+    """What is kept, in three moves: time goes by, something is seen, and the next value is foretold."""
+
+    @abstractmethod
+    def with_rate(self, rate: Float[Array, ""]) -> "AbstractKeeper":
+        """The same, but that the last values fade at this rate."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many numbers are kept; all are zero before anything was seen."""
+
+    @abstractmethod
+    def after(self, kept: Float[Array, " kept"], dt: Float[Array, ""]) -> Float[Array, " kept"]:
+        """What is left of it after dt, exactly."""
+
+    @abstractmethod
+    def take(
+        self, kept: Float[Array, " kept"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
+    ) -> Float[Array, " kept"]:
+        """What is kept once the seen entries of y are."""
+
+    @abstractmethod
+    def foretold(self, kept: Float[Array, "*any kept"]) -> Float[Array, "*any channel"]:
+        """What it says of each variable now."""
+
+
+class Last(AbstractKeeper):
+    """A share of the last value, which fades: share∘y·exp(−rate∘age)."""
+
+    share: Float[Array, " channel"]
+    log_rate: Float[Array, " channel"]
+
+    def __init__(self, data_size: int):
+        """Begins with all of a value, which hardly fades."""
+        self.share, self.log_rate = jnp.ones(data_size), jnp.full(data_size, np.log(1e-3))
+
+    def with_rate(self, rate: Float[Array, ""]) -> "Last":
+        return eqx.tree_at(lambda last: last.log_rate, self, jnp.full_like(self.log_rate, jnp.log(rate)))
+
+    @property
+    def size(self) -> int:
+        return len(self.share)
+
+    def after(self, kept: Float[Array, " kept"], dt: Float[Array, ""]) -> Float[Array, " kept"]:
+        return squash(stretch(kept) * jnp.exp(-jnp.exp(self.log_rate) * dt))
+
+    def take(
+        self, kept: Float[Array, " kept"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
+    ) -> Float[Array, " kept"]:
+        return jnp.where(mask, squash(self.share * y), kept)
+
+    def foretold(self, kept: Float[Array, "*any kept"]) -> Float[Array, "*any channel"]:
+        return stretch(kept)
+
+
+class Parts(NamedTuple):
+    """What `Usual` keeps of each variable."""
+
+    level: Float[Array, "*any channel"]  # how far the last value was from what is usual, as `Last` keeps it
+    mean: Float[Array, "*any channel"]
+    number: Float[Array, "*any channel"]  # of the values so far
+    swing: Float[Array, "*any period channel"]  # how far the clocks' swings are from the mean now
+    quarter: Float[Array, "*any period channel"]  # and a quarter of a period later
+
+    @property
+    def usual(self) -> Float[Array, "*any channel"]:
+        return self.mean + jnp.sum(self.swing, axis=-2)
+
+
+class Usual(AbstractKeeper):
+    """What is usual in this series, and how far from it the last value was.
+
+    Usual are a mean and a swing with each known clock, learned along the series as a ridge regression would: after n
+    values the next one moves the mean by e / (n + ridge) and a swing by 2e / (n + ridge), where e is its distance from
+    what was usual. Swings turn with their clocks, so that what a value tells is of where they are now.
+    """
+
+    last: Last
+    log_ridge: Float[Array, "2 channel"]  # of the mean, of the swings
+    speeds: tuple[float, ...] = eqx.field(static=True)  # of the clocks, radians a unit of time
+
+    def __init__(self, data_size: int, speeds: tuple[float, ...]):
+        self.last, self.speeds = Last(data_size), speeds
+        self.log_ridge = jnp.full((2, data_size), np.log(20.0))
+
+    def with_rate(self, rate: Float[Array, ""]) -> "Usual":
+        return eqx.tree_at(lambda usual: usual.last, self, self.last.with_rate(rate))
+
+    @property
+    def size(self) -> int:
+        return self.last.size * (3 + 2 * len(self.speeds))
+
+    def after(self, kept: Float[Array, " kept"], dt: Float[Array, ""]) -> Float[Array, " kept"]:
+        parts = self._unpack(kept)
+        angle = (jnp.asarray(self.speeds, kept.dtype) * dt)[:, None]
+        cosine, sine = jnp.cos(angle), jnp.sin(angle)
+        swing = parts.swing * cosine + parts.quarter * sine
+        quarter = parts.quarter * cosine - parts.swing * sine
+        return self._pack(parts._replace(level=self.last.after(parts.level, dt), swing=swing, quarter=quarter))
+
+    def take(
+        self, kept: Float[Array, " kept"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
+    ) -> Float[Array, " kept"]:
+        parts, least = self._unpack(kept), jnp.asarray([[1.0], [4.0 * len(self.speeds)]], kept.dtype)
+        mean_gain, swing_gain = 1.0 / (parts.number + 1.0 + least + jnp.exp(self.log_ridge))  # no more than all of e
+        error = y - parts.usual
+        moved = parts._replace(mean=parts.mean + mean_gain * error, swing=parts.swing + 2.0 * swing_gain * error)
+        level = self.last.take(parts.level, y - moved.usual, mask)
+        seen = jnp.tile(mask, self.size // len(mask))
+        return jnp.where(seen, self._pack(moved._replace(level=level, number=parts.number + 1.0)), kept)
+
+    def foretold(self, kept: Float[Array, "*any kept"]) -> Float[Array, "*any channel"]:
+        parts = self._unpack(kept)
+        return parts.usual + self.last.foretold(parts.level)
+
+    def _pack(self, parts: Parts) -> Float[Array, " kept"]:
+        plain = (parts.level, squash(parts.mean), jnp.log1p(parts.number))
+        return jnp.concatenate([*plain, squash(parts.swing).ravel(), squash(parts.quarter).ravel()])
+
+    def _unpack(self, kept: Float[Array, "*any kept"]) -> Parts:
+        each = kept.reshape(*kept.shape[:-1], -1, self.last.size)
+        level, mean, number = each[..., 0, :], stretch(each[..., 1, :]), jnp.expm1(jnp.maximum(each[..., 2, :], 0.0))
+        return Parts(level, mean, number, *jnp.split(stretch(each[..., 3:, :]), 2, axis=-2))
+
+
+def make_keeper(
+    data_size: int, speeds: tuple[float, ...], *, keep_last: bool, keep_usual: bool
+) -> AbstractKeeper | None:
+    """The keeper that is asked for, if any; what is usual goes with the last value."""
+    if keep_usual:
+        return Usual(data_size, speeds)
+    return Last(data_size) if keep_last else None

@@ -1,0 +1,90 @@
+"""Before training: what a memory keeps is to begin as what foretells best by itself."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float
+
+from vsdn.data import Scaler, Table
+from vsdn.keeping import AbstractKeeper
+from vsdn.models import AbstractModel
+
+MOST_SERIES = 128  # that are looked at, evenly spread
+MOST_ROWS = 256  # of each, the first
+NUM_STEPS = 60
+RATE = 0.2
+
+
+class Rows(NamedTuple):
+    """Rows of series side by side, in the model's units; nothing is seen beyond the end of a series."""
+
+    gap: Float[Array, "series row"]  # since the row before
+    values: Float[Array, "series row channel"]
+    mask: Bool[Array, "series row channel"]
+
+
+def prime(model: AbstractModel, table: Table, scaler: Scaler) -> AbstractModel:
+    """The model whose keepers begin as those that foretell the table's next values best; others are as they are."""
+    is_keeper = lambda part: isinstance(part, AbstractKeeper)
+    keepers = [part for part in jax.tree.leaves(model, is_leaf=is_keeper) if is_keeper(part)]
+    if not keepers:
+        return model
+    best = fit_keeper(keepers[0], lay_out(table, scaler))
+    return jax.tree.map(lambda part: best if is_keeper(part) else part, model, is_leaf=is_keeper)
+
+
+def lay_out(table: Table, scaler: Scaler) -> Rows:
+    """The first rows of some of the series."""
+    count = min(table.num_series, MOST_SERIES)
+    some = table.select(np.linspace(0, table.num_series - 1, count).astype(int))
+    lengths = np.minimum(np.diff(some.starts), MOST_ROWS)
+    number = np.arange(max(1, lengths.max(initial=0)))
+    inside = number < lengths[:, None]
+    row = np.where(inside, some.starts[:-1, None] + number, 0)
+    gap = np.diff(some.times[row], axis=1, prepend=some.times[row[:, :1]]) / scaler.time_scale
+    mask = some.mask[row] & inside[..., None]
+    values = np.where(mask, scaler.scale(some.values)[row], 0.0)
+    precision = jnp.result_type(float)
+    gap = jnp.asarray(np.where(inside, gap, 0.0), precision)
+    return Rows(gap, jnp.asarray(values, precision), jnp.asarray(mask))
+
+
+def fit_keeper(keeper: AbstractKeeper, rows: Rows) -> AbstractKeeper:
+    """The keeper with the least mean squared error, by a short descent from values that fade over some ten rows."""
+    descent = optax.adam(optax.cosine_decay_schedule(RATE, NUM_STEPS))
+
+    @eqx.filter_jit
+    def run(keeper: AbstractKeeper, rows: Rows) -> AbstractKeeper:
+        def step(carry, _):
+            keeper, state = carry
+            change, state = descent.update(eqx.filter_grad(squared_error)(keeper, rows), state)
+            return (eqx.apply_updates(keeper, change), state), None
+
+        begin = (keeper, descent.init(eqx.filter(keeper, eqx.is_inexact_array)))
+        return jax.lax.scan(step, begin, length=NUM_STEPS)[0][0]
+
+    usual_gap = jnp.nanmedian(jnp.where(rows.gap > 0, rows.gap, jnp.nan))
+    return run(keeper.with_rate(jnp.where(usual_gap > 0, 0.1 / usual_gap, 1.0)), rows)
+
+
+def squared_error(keeper: AbstractKeeper, rows: Rows) -> Float[Array, ""]:
+    """Of each seen value, as it was foretold from the rows before it; the mean of all."""
+    errors = jax.vmap(lambda rows: foretell_rows(keeper, rows) - rows.values)(rows)
+    seen = rows.mask.astype(errors.dtype)
+    return jnp.sum(seen * errors**2) / jnp.maximum(jnp.sum(seen), 1.0)
+
+
+def foretell_rows(keeper: AbstractKeeper, rows: Rows) -> Float[Array, "row channel"]:
+    """What the keeper says of each row of one series, from the rows before it."""
+
+    @jax.checkpoint
+    def step(kept, row):
+        gap, y, mask = row
+        before = keeper.after(kept, gap)
+        return keeper.take(before, y, mask), keeper.foretold(before)
+
+    return jax.lax.scan(step, jnp.zeros(keeper.size, rows.values.dtype), tuple(rows))[1]

@@ -1,0 +1,89 @@
+"""Before training, what is kept begins as what foretells best by itself."""
+
+import jax
+import numpy as np
+import pytest
+from examples import make_table as example_table
+
+import vsdn
+from vsdn.data import Scaler, Table
+from vsdn.keeping import AbstractKeeper, Last, Usual
+from vsdn.priming import fit_keeper, lay_out, squared_error
+
+pytestmark = pytest.mark.usefixtures("lenient")
+
+
+def make_table(channels, num_series=100, num_rows=60, time_scale=2.0):
+    """Series whose values are made by `channels`, functions of the times of a series, in the model's units."""
+    rng = np.random.default_rng(5)
+    times = np.cumsum(rng.uniform(0.05, 3.0, (num_series, num_rows)), axis=1)
+    values = np.stack([[make(row / time_scale, rng) for row in times] for make in channels], axis=-1)
+    flat = values.reshape(-1, len(channels))
+    names = tuple(f"v{number}" for number in range(len(channels)))
+    starts = np.arange(num_series + 1) * num_rows
+    table = Table(np.arange(num_series), starts, times.ravel(), flat, np.ones(flat.shape, bool), names)
+    return table, Scaler(np.zeros(len(channels)), np.ones(len(channels)), time_scale)
+
+
+def ornstein_uhlenbeck(rate, noise=0.0):
+    """Stationary with variance 1 and, at each row, noise of so much more variance."""
+
+    def make(times, rng):
+        state = [rng.normal()]
+        for gap in np.diff(times):
+            left = np.exp(-rate * gap)
+            state.append(left * state[-1] + np.sqrt(1 - left**2) * rng.normal())
+        return np.array(state) + np.sqrt(noise) * rng.normal(size=len(times))
+
+    return make
+
+
+def test_the_best_linear_forecast_of_an_ornstein_uhlenbeck_process_is_found():
+    """1 / (1 + noise) of the last value, times exp(−rate·gap)."""
+    table, scaler = make_table([ornstein_uhlenbeck(1.5), ornstein_uhlenbeck(0.5, noise=1.0)])
+    keeper = fit_keeper(Last(2), lay_out(table, scaler))
+    gap = 0.75  # the usual one; share and rate alone are told less well than what is left after it
+    left = keeper.share * np.exp(-np.exp(keeper.log_rate) * gap)
+    np.testing.assert_allclose(left, [np.exp(-1.5 * gap), 0.5 * np.exp(-0.5 * gap)], atol=0.04)
+
+
+def test_what_is_usual_in_each_series_is_used():
+    """A mean and a swing of one's own, plus noise: foretold with little more error than the noise's."""
+    noise, speed = 0.3, 2.0
+
+    def make(times, rng):
+        mean, size, phase = rng.normal(), rng.normal(), rng.uniform(0, 6)
+        return mean + size * np.cos(speed * times + phase) + noise * rng.normal(size=len(times))
+
+    rows = lay_out(*make_table([make]))
+    last, usual = fit_keeper(Last(1), rows), fit_keeper(Usual(1, (speed,)), rows)
+    assert squared_error(usual, rows) < 3 * noise**2 < 0.6 * squared_error(last, rows)
+
+
+def test_series_are_laid_out_as_they_are():
+    table = example_table()
+    scaler = Scaler.fit(table, 2.0)
+    rows = lay_out(table, scaler)
+    for number in range(table.num_series):
+        own = slice(table.starts[number], table.starts[number + 1])
+        count = own.stop - own.start
+        np.testing.assert_array_equal(rows.mask[number, :count], table.mask[own])
+        assert not rows.mask[number, count:].any()
+        np.testing.assert_allclose(np.cumsum(rows.gap[number, :count]) * 2.0, table.times[own] - table.times[own.start])
+        values = np.where(table.mask[own], scaler.scale(table.values[own]), 0.0)
+        np.testing.assert_allclose(rows.values[number, :count], values, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kept", ["keep_last", "keep_usual"])
+def test_a_fit_begins_with_what_foretells_best(kept):
+    table = example_table()
+    size = {"hidden_size": 4, "latent_size": 2, "width": 4, "init_width": 4, "batch_size": 2, "periods": (5.0,)}
+    fitted = vsdn.fit(table, model="vsdn-s", settings={kept: True, "epochs": 0, **size}, progress=False)
+    is_keeper = lambda part: isinstance(part, AbstractKeeper)
+    keepers = [part for part in jax.tree.leaves(fitted.model, is_leaf=is_keeper) if is_keeper(part)]
+    rows = lay_out(table, fitted.scaler)
+    fresh = Last(2) if kept == "keep_last" else Usual(2, (2 * np.pi * fitted.scaler.time_scale / 5.0,))
+    assert len(keepers) == 2  # of both memories
+    for keeper in keepers:
+        assert jax.tree.structure(keeper) == jax.tree.structure(fresh)
+        assert squared_error(keeper, rows) < squared_error(fresh, rows)
