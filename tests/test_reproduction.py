@@ -17,10 +17,11 @@ from vsdn import cli, fitting
 from vsdn.datasets import DATASETS, double_ou
 from vsdn.datasets.base import Dataset, Parts
 from vsdn.errors import SettingsError
+from vsdn.files import read_json, write_json
 from vsdn.models import MODELS
 from vsdn.progress import Interrupt
 from vsdn.reproduction import command, figures, running, tables, worker
-from vsdn.reproduction.jobs import Job, changes, make_jobs, read_result, write_result
+from vsdn.reproduction.jobs import Job, changes, make_jobs, read_result, result_path, write_result
 from vsdn.reproduction.plans import parse_plan, plan_names, read_plan
 from vsdn.reproduction.references import REFERENCES
 from vsdn.reproduction.results import write_results
@@ -350,6 +351,28 @@ def test_the_page_of_a_plan(tmp_path):
         page = tables.markdown(plan, tables.finished(plan, tmp_path))
         seeds = "seeds 1 (appendix C) and 1, 2 (tuned)" if name.startswith("paper") else "seed 1"
         assert f"Mean ± standard deviation over {seeds}." in page
+
+
+def test_a_result_from_before_a_setting_was_there_is_one_with_its_default(tmp_path):
+    job = make_jobs(parse_plan(TINY))[0]
+    write_result(tmp_path, job, {})
+    found = read_json(result_path(tmp_path, job))
+    del found["job"]["settings"]["model"]["keep_usual"]
+    write_json(result_path(tmp_path, job), found | {"key": "of another program"})
+    assert read_result(tmp_path, job) is not None
+    assert changes(tmp_path, job) == []
+    found["job"]["settings"]["model"]["keep_usual"] = True
+    write_json(result_path(tmp_path, job), found | {"key": "of another program"})
+    assert read_result(tmp_path, job) is None
+    assert changes(tmp_path, job) == ["settings.model.keep_usual True → False"]
+
+
+def test_what_a_run_cost_before_stays_unknown_where_it_was(tmp_path):
+    with worker.Clock(tmp_path / "cost.json", {"seconds": 60.0}) as clock:
+        assert clock.cost().keys() == {"seconds"}
+    assert read_json(tmp_path / "cost.json")["seconds"] >= 60.0
+    with worker.Clock(tmp_path / "fresh.json", {}) as clock:
+        assert clock.cost().keys() == {"seconds", "cpu_seconds"}
 
 
 def test_models_are_set_against_a_rival_on_what_both_have(tmp_path):

@@ -205,11 +205,17 @@ def _cost(book: Book) -> str:
             results = [result for result in book.results(preset, row) if "epochs" in result]
             if not results:
                 continue
-            mean = lambda name, results=results: statistics.mean(result.get(name) or 0.0 for result in results)
-            minutes = [f"{mean(name) / 60:.1f}" for name in ("seconds", "cpu_seconds")]
-            cells = [str(len(results)), f"{mean('epochs'):.0f}", *minutes, f"{results[0]['parameters']:,}"]
+            epochs = statistics.mean(result["epochs"] for result in results)
+            minutes = [_minutes(results, name) for name in ("seconds", "cpu_seconds")]
+            cells = [str(len(results)), f"{epochs:.0f}", *minutes, f"{results[0]['parameters']:,}"]
             lines.append([row.title, about.title, *cells])
     return _table(heads, lines)
+
+
+def _minutes(results: list[Result], name: str) -> str:
+    """The mean of what runs took, of those that know."""
+    known = [result[name] for result in results if result.get(name) is not None]
+    return f"{statistics.mean(known) / 60:.1f}" if known else ""
 
 
 def _protocol(book: Book) -> str:

@@ -48,7 +48,8 @@ class Clock:
 
     def cost(self) -> dict[str, float]:
         now = {"seconds": time.monotonic() - self.began[0], "cpu_seconds": time.process_time() - self.began[1]}
-        return {name: round(self.before.get(name, 0.0) + spent, 1) for name, spent in now.items()}
+        known = self.before or dict.fromkeys(now, 0.0)  # a run begun by a program that counted less stays uncounted
+        return {name: round(known[name] + spent, 1) for name, spent in now.items() if name in known}
 
     def _tick(self) -> None:
         while not self.over.wait(TICK):
