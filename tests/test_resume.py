@@ -299,7 +299,7 @@ def test_interrupt_says_how_to_go_on(data, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [(0, 2, 3, 6), pytest.param(tuple(range(10)), marks=pytest.mark.thorough)], ids=len)
+@pytest.mark.parametrize("kills", [(2, 3, 6), pytest.param(tuple(range(10)), marks=pytest.mark.thorough)], ids=len)
 def test_kill_at_many_moments(kills, data, tmp_path, capsys):
     """Kills 0 and 1 fall into the start, 2 into the making of the folder, 3 to 9 into the first seven epochs."""
     chance, whole, timed = random.Random(0), tmp_path / "whole", tmp_path / "timed"

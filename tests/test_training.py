@@ -65,6 +65,18 @@ def test_the_best_may_be_told_by_the_bound(parts):
     assert all(record.valid_loss > record.valid_nll + 1e-3 for record in records)  # with rows hidden, less is known
 
 
+def test_the_last_epoch_may_be_kept_however_bad(parts):
+    history, settings = run(
+        last_value(), parts, epochs=6, learning_rate=3.0, schedule="constant", patience=1, select_by="last"
+    )
+    records, state = [record for _, record in history if record is not None], history[-1][0]
+    assert training.why_ended(state, settings.training) == "all epochs done"
+    assert records[-1].best_epoch == 6
+    assert records[-1].best_nll == pytest.approx(records[-1].valid_nll)
+    assert records[-1].valid_nll > min(record.valid_nll for record in records)
+    assert eqx.tree_equal(state.best_params, state.params)
+
+
 def test_it_stops_when_patience_ends(parts):
     history, settings = run(last_value(), parts, epochs=50, learning_rate=1e-12, patience=2)
     assert training.why_ended(history[-1][0], settings.training) == "no better validation score for 2 epochs"

@@ -272,16 +272,16 @@ def train(
                 if gone(state):
                     break  # the epoch ends here, and its record says so
         nll, loss = score(state.params, valid), valid_loss(state.params, valid)
-        state, record = _finish_epoch(state, loss if by_bound else nll)
+        state, record = _finish_epoch(state, loss if by_bound else nll, keep=training.select_by == "last")
         yield state, record._replace(valid_nll=nll, valid_loss=loss)
 
 
-def _finish_epoch(state: TrainState, score: float) -> tuple[TrainState, Epoch]:
-    """The state with its best weights kept, its epoch counted, and the record of it."""
+def _finish_epoch(state: TrainState, score: float, *, keep: bool) -> tuple[TrainState, Epoch]:
+    """The state with its best weights kept, or these anyway, its epoch counted, and the record of it."""
     epoch = int(state.epoch) + 1
     loss = float(state.loss_sum) / max(int(state.finite), 1)
     rounded = jnp.asarray(score, state.best_score.dtype)  # before it is compared: the same again is no better
-    if rounded < state.best_score:
+    if keep or rounded < state.best_score:
         best_epoch = jnp.asarray(epoch, jnp.int32)
         state = state._replace(best_params=state.params, best_score=rounded, best_epoch=best_epoch)
     zero, count = jnp.zeros_like(state.loss_sum), jnp.zeros((), jnp.int32)
