@@ -75,10 +75,12 @@ def test_series_are_laid_out_as_they_are():
 
 
 @pytest.mark.parametrize("kept", ["keep_last", "keep_usual"])
-def test_a_fit_begins_with_what_foretells_best(kept):
+def test_a_fit_begins_with_what_foretells_best(kept, tmp_path):
     table = example_table()
     size = {"hidden_size": 4, "latent_size": 2, "width": 4, "init_width": 4, "batch_size": 2, "periods": (5.0,)}
-    fitted = vsdn.fit(table, model="vsdn-s", settings={kept: True, "epochs": 0, **size}, progress=False)
+    settings = {kept: True, "epochs": 0, **size}
+    vsdn.fit(table, model="vsdn-s", settings=settings, out=tmp_path / "run", progress=False)
+    fitted = vsdn.load(tmp_path / "run")
     is_keeper = lambda part: isinstance(part, AbstractKeeper)
     keepers = [part for part in jax.tree.leaves(fitted.model, is_leaf=is_keeper) if is_keeper(part)]
     rows = lay_out(table, fitted.scaler)

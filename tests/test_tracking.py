@@ -41,7 +41,8 @@ def make_fitted(name: str = "vsdn-f", axis: TimeAxis = TimeAxis(), x64: bool = F
     """A model with fresh weights; those of 64 bits are not those of 32."""
     settings = Settings().with_values({"model": name, "periods": (2.5,), **DATA, **SIZES, **values})
     config = Config(settings=settings, variables=VARIABLES, axis=axis, source=SOURCE)
-    return Fitted(make_model(name), config, make_scaler(make_rows()))
+    kept = {key: value for key, value in values.items() if key.startswith("keep_")}
+    return Fitted(make_model(name, **kept), config, make_scaler(make_rows()))
 
 
 def updates(table: Table):
@@ -89,6 +90,16 @@ def test_every_update_leaves_what_the_whole_series_says(name, num_rows):
         state = state.update(time, values, id)
         got.append(ask(state, [following])[0])
     np.testing.assert_allclose(np.stack(got), wanted, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("kept", ["keep_last", "keep_usual"])
+def test_what_is_kept_goes_along(kept):
+    fitted, table = make_fitted("ode-rnn", start=-0.4, x64=True, **{kept: True}), make_rows(20)
+    assert fitted.model.memory.keeper is not None
+    state = follow(fitted, table, draws=2)
+    wanted = offline(fitted, table, table.times[-1] + np.array([0.1, 4.0]), draws=2)
+    np.testing.assert_allclose(ask(state, table.times[-1] + np.array([0.1, 4.0])), wanted, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.slow
