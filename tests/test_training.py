@@ -77,6 +77,20 @@ def test_the_last_epoch_may_be_kept_however_bad(parts):
     assert eqx.tree_equal(state.best_params, state.params)
 
 
+@pytest.mark.parametrize("name", ["ode-rnn", "vsdn-f", "latent-ode"])
+def test_rows_that_are_not_given_tell_nothing_of_those_after_them(parts, name):
+    """Nothing that is foretold changes with them, and the first rows are as ever."""
+    batch = next(iter(parts[0]))
+    model, given = make_model(name, clock_size=0), training.give(batch, 2)
+    keys = jr.split(jr.key(0), batch.weight.shape[0])
+    late = jnp.cumsum(batch.grid.mask.any(axis=2), axis=1) > 2
+    moved = given.grid._replace(values=given.grid.values + late[..., None])
+    foretell = jax.jit(lambda grid: model.batch_predict(grid, num_samples=2, keys=keys))
+    np.testing.assert_array_equal(foretell(given.grid), foretell(moved))
+    np.testing.assert_allclose(foretell(given.grid)[:, :, :3], foretell(batch.grid)[:, :, :3], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(foretell(given.grid)[:, :, 4:], foretell(batch.grid)[:, :, 4:])
+
+
 def test_it_stops_when_patience_ends(parts):
     history, settings = run(last_value(), parts, epochs=50, learning_rate=1e-12, patience=2)
     assert training.why_ended(history[-1][0], settings.training) == "no better validation score for 2 epochs"

@@ -95,6 +95,14 @@ def last_row(grid: Grid) -> Int[Array, " point"]:
     return jax.lax.cummax(jnp.where(grid.mask.any(axis=1), number, -1))
 
 
+def last_told(grid: Grid) -> Int[Array, " point"]:
+    """The last point up to and with each one at which something was seen that may be told; −1 before the first."""
+    if grid.told is None:
+        return last_row(grid)
+    number = jnp.arange(grid.dt.shape[0], dtype=jnp.int32)
+    return jax.lax.cummax(jnp.where(grid.told & grid.mask.any(axis=1), number, -1))
+
+
 def query_keys(queries: Queries, key: PRNGKeyArray) -> Key[Array, " query"]:
     """A key for each query that follows from where it lies: others, and their order, change nothing."""
     bits = jax.lax.bitcast_convert_type(queries.length.astype(jnp.float32), jnp.uint32)

@@ -115,6 +115,8 @@ def choose(settings: Settings, table: Table) -> Settings:
         raise SettingsError(f"save_memory is for {' and '.join(SEGMENTED)}, not for {model.model}")
     if settings.training.hide_share and model.model not in FLOWING:
         raise SettingsError(f"hide_share is for {', '.join(FLOWING)}, not for {model.model}")
+    if settings.training.given_rows and model.model not in (*FLOWING, "latent-ode"):
+        raise SettingsError(f"given_rows is for {', '.join(FLOWING)} and latent-ode, not for {model.model}")
     pieces = table.num_series if window is None else int(np.ceil(rows / window).sum())
     batches = -(-pieces // training.batch_size)
     epochs = int(np.clip(-(-3000 // batches), 40, 300)) if training.epochs is None else training.epochs

@@ -136,6 +136,12 @@ class TrainingSettings(Section):
         le=0.5,
         description="part of the rows that the memory is not told of, but that are scored (vsdn-*, ode-rnn, gru-ode)",
     )
+    given_rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="of each series so many rows are told, the first, and all others foretold from them, in training "
+        "and validation (vsdn-*, ode-rnn, gru-ode, latent-ode)",
+    )
     learning_rate: float = Field(default=5e-3, gt=0, description="at its highest")
     schedule: Literal["cosine", "constant"] = Field(
         default="cosine", description="of the learning rate, after its warm-up"

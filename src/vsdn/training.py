@@ -134,6 +134,15 @@ def hide(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
     return batch._replace(grid=batch.grid._replace(told=told))
 
 
+def give(batch: Batch, num_rows: int | None) -> Batch:
+    """The batch with no more than the first rows of each series told, so many; from them all others are foretold."""
+    if num_rows is None:
+        return batch
+    first = jnp.cumsum(batch.grid.mask.any(axis=2), axis=1, dtype=jnp.int32) <= num_rows
+    told = first if batch.grid.told is None else first & batch.grid.told
+    return batch._replace(grid=batch.grid._replace(told=told))
+
+
 def thinned(batch: Batch, num_rows: int | None) -> Batch:
     """The batch with so many rows a series, evenly spread, to be foretold; all is still seen."""
     if num_rows is None or num_rows >= batch.scored.shape[1]:
@@ -177,6 +186,7 @@ def make_update(
         beta = objective.beta * jnp.minimum((state.step + 1) / warmup_steps, 1.0)
         batch = cut(batch, settings.training.cut_share or 0.0, key=cut_key)
         batch = hide(batch, settings.training.hide_share, key=jr.fold_in(cut_key, 1))
+        batch = give(batch, settings.training.given_rows)
         loss_of = lambda params: mean_loss(eqx.combine(params, static), batch, beta, settings=objective, key=key)
         loss, grads = jax.value_and_grad(loss_of)(state.params)
         good = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
@@ -201,7 +211,7 @@ def make_score(static: Any, settings: TrainingSettings) -> Callable[[Any, Batche
 
     @jax.jit
     def score_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
-        model = eqx.combine(params, static)
+        model, batch = eqx.combine(params, static), give(batch, settings.given_rows)
         if isinstance(model, AbstractLatent):  # a forecast of theirs is a reading of the whole past
             batch = thinned(batch, settings.valid_rows)
         keys = jr.split(jr.key(settings.seed), batch.weight.shape[0])
@@ -227,6 +237,7 @@ def make_bound(static: Any, settings: Settings) -> Callable[[Any, Batches], floa
     def sum_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
         key, beta = jr.key(settings.training.seed), jnp.asarray(settings.objective.beta)
         batch = hide(batch, settings.training.hide_share, key=jr.fold_in(key, 1))
+        batch = give(batch, settings.training.given_rows)
         loss = mean_loss(eqx.combine(params, static), batch, beta, settings=settings.objective, key=key)
         seen = jnp.sum(batch.grid.mask, axis=(1, 2), dtype=loss.dtype) @ batch.weight
         return loss * seen, seen

@@ -15,7 +15,7 @@ from jax.export import is_symbolic_dim
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, last_row, until, within
+from vsdn.grids import Grid, Queries, last_row, last_told, until, within
 from vsdn.models.base import AbstractModel, Answer
 from vsdn.nets import ACTIVATIONS, ODERNN, bounded_exp
 from vsdn.sde import Noise, brownian, path_noise, path_seed
@@ -119,7 +119,7 @@ class AbstractLatent(AbstractModel):
         return flat.reshape(*flat.shape[:-1], len(self.likelihood.families), -1)
 
     def predict(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel param"]:
-        known = jnp.where(grid.rows > 0, last_row(grid)[grid.rows - 1], -1)
+        known = jnp.where(grid.rows > 0, last_told(grid)[grid.rows - 1], -1)
         return self.decode(self._reach(grid, known, grid.rows, num_samples=num_samples, key=key))
 
     def forecast(

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, at_rows, last_row
+from vsdn.grids import Grid, at_rows, last_told
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import Evidence, make_decoder, make_likelihood, masked_log_lik
 from vsdn.models.latent import AbstractLatent, Recognition, Start
@@ -24,7 +24,7 @@ class LatentODE(AbstractLatent):
     likelihood: Likelihood
 
     def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
-        start = self.recognition(grid, last_row(grid)[-1]).start
+        start = self.recognition(grid, last_told(grid)[-1]).start
         z0 = self.draw(start, num_samples=num_samples, key=key)
         states = jax.vmap(lambda z0: at_rows(self.flow(grid, z0), grid))(z0)
         log_lik = jax.vmap(lambda params: masked_log_lik(self.likelihood, params, grid))(self.decode(states))
