@@ -74,7 +74,7 @@ def cost_of(case: Case) -> Cost:
     sizes = {"hidden_size": case.size, "latent_size": case.size, "width": case.size}
     values = {"model": "vsdn-f", "num_paths": case.paths, "save_memory": case.save_memory}
     settings = Settings().with_values(sizes | values)
-    model = MODELS["vsdn-f"](CHANNELS, 0, settings.model, key=jr.key(0))
+    model = MODELS["vsdn-f"](CHANNELS, (), settings.model, key=jr.key(0))
     params, static = eqx.partition(model, eqx.is_inexact_array)
     batch, key = uniform_batch(case), jr.key(1)
 

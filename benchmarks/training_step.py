@@ -81,7 +81,7 @@ def make_case(model: str, max_step: float, batch_size: int, **given: Any) -> Cas
     settings = Settings().with_values(read_preset("paper-double-ou") | {"model": model} | given)
     table = double_ou.make(batch_size, seed=0)
     batches = Batches.make(make_grids(table, Scaler.fit(table, 1.0), Marching(max_step, start=0.0)), batch_size, 1)
-    fresh = MODELS[model](len(table.variables), 0, settings.model, key=jr.key(0))
+    fresh = MODELS[model](len(table.variables), (), settings.model, key=jr.key(0))
     return Case(settings, batches.load(batches.epoch()[0]), *eqx.partition(fresh, eqx.is_inexact_array))
 
 

@@ -34,7 +34,7 @@ FRAME = inference.Frame(make_scaler(make_table()), MARCHING, 1)
 def has_paths(name):
     """Whether a model has them, asked of its shapes: nothing is compiled while tests are collected."""
     settings = ModelSettings(model=name, **SIZES)
-    return eqx.filter_eval_shape(MODELS[name], len(VARIABLES), 0, settings, key=jr.key(0)).has_paths
+    return eqx.filter_eval_shape(MODELS[name], len(VARIABLES), (), settings, key=jr.key(0)).has_paths
 
 
 def change_after(table, cut, by=2.0):

@@ -55,7 +55,7 @@ def test_a_scaled_training_part_is_standard_and_comes_back():
 def test_nothing_is_left_open():
     settings = choose(Settings(), make_table(20))
     open_keys = [key for section in settings.model_dump().values() for key, value in section.items() if value is None]
-    assert open_keys == ["start", "window", "valid_rows"]
+    assert open_keys == ["start", "window", "given_rows", "valid_rows"]
 
 
 def test_the_linear_model_has_two_modes_a_variable():

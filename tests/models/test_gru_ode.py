@@ -98,4 +98,4 @@ def test_the_kl_is_finite_at_the_bounds_of_its_noise(noise, key):
 def test_another_likelihood_is_refused(key):
     settings = ModelSettings(**SIZES).model_copy(update={"likelihood": "cauchy"})
     with pytest.raises(SettingsError, match="likelihood must be gaussian, but is cauchy"):
-        make_gru_ode(2, 0, settings, key=key)
+        make_gru_ode(2, (), settings, key=key)
