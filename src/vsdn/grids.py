@@ -91,16 +91,18 @@ def until(grid: Grid, point: Int[Array, ""]) -> Grid:
 
 def last_row(grid: Grid) -> Int[Array, " point"]:
     """The last point up to and with each one at which something was seen; −1 before the first."""
-    number = jnp.arange(grid.dt.shape[0], dtype=jnp.int32)
-    return jax.lax.cummax(jnp.where(grid.mask.any(axis=1), number, -1))
+    return _last(grid.mask.any(axis=1))
 
 
 def last_told(grid: Grid) -> Int[Array, " point"]:
     """The last point up to and with each one at which something was seen that may be told; −1 before the first."""
-    if grid.told is None:
-        return last_row(grid)
-    number = jnp.arange(grid.dt.shape[0], dtype=jnp.int32)
-    return jax.lax.cummax(jnp.where(grid.told & grid.mask.any(axis=1), number, -1))
+    seen = grid.mask.any(axis=1)
+    return _last(seen if grid.told is None else seen & grid.told)
+
+
+def _last(marked: Bool[Array, " point"]) -> Int[Array, " point"]:
+    """The last marked point up to and with each one; −1 before the first."""
+    return jax.lax.cummax(jnp.where(marked, jnp.arange(marked.shape[0], dtype=jnp.int32), -1))
 
 
 def query_keys(queries: Queries, key: PRNGKeyArray) -> Key[Array, " query"]:

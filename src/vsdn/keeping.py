@@ -33,7 +33,7 @@ class AbstractKeeper(eqx.Module):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many numbers are kept; all are zero before anything was seen."""
+        """How many numbers are kept. All begin at zero; a memory learns what its own begin with."""
 
     @abstractmethod
     def after(self, kept: Float[Array, " kept"], dt: Float[Array, ""]) -> Float[Array, " kept"]:
@@ -97,12 +97,13 @@ class Usual(AbstractKeeper):
     """What is usual in this series, and how far from it the last value was.
 
     Usual are a mean and a swing with each known clock, learned along the series as a ridge regression would: after n
-    values the next one moves the mean by e / (n + ridge) and a swing by 2e / (n + ridge), where e is its distance from
-    what was usual. Swings turn with their clocks, so that what a value tells is of where they are now.
+    values the next one moves the mean by e / (n + 1 + λ) and a swing by 2e / (n + 1 + λ′), where e is its distance from
+    what was usual. λ ≥ 1 and λ′ ≥ 4 a clock are learned; no value ever moves what is usual beyond itself. Swings turn
+    with their clocks, so that what a value tells is of where they are now.
     """
 
     last: Last
-    log_ridge: Float[Array, "2 channel"]  # of the mean, of the swings
+    log_ridge: Float[Array, "2 channel"]  # of λ and λ′, beyond the least
     speeds: tuple[float, ...] = eqx.field(static=True)  # of the clocks, radians a unit of time
 
     def __init__(self, data_size: int, speeds: tuple[float, ...]):

@@ -41,7 +41,7 @@ class AbstractFamily(eqx.Module):
 
     def moved(self, params: Float[Array, "*any param"], by: Float[Array, "*any"]) -> Float[Array, "*any param"]:
         """The parameters of Y + by, if the family has such a member."""
-        raise SettingsError(f"keep_last wants densities that can be moved, which {type(self).__name__} cannot be")
+        raise SettingsError(f"what is kept wants densities that can be moved, which {type(self).__name__} cannot be")
 
     @abstractmethod
     def with_moments(self, mean: Float[Array, "*any"], variance: Float[Array, "*any"]) -> Float[Array, "*any param"]:

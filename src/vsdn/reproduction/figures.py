@@ -114,9 +114,7 @@ def _draw_column(place: Axes, rows: Sequence[Row], curves: Sequence[CurveOf], pa
             continue
         length = min(map(len, mine))
         mean = -np.mean([losses[:length] for losses in mine], axis=0)
-        place.plot(
-            np.arange(1, length + 1), mean, color=COLOURS[number % len(COLOURS)], lw=1.1, label=row.tag or row.title
-        )
+        place.plot(np.arange(1, length + 1), mean, color=COLOURS[number % len(COLOURS)], lw=1.1, label=_name(row))
     place.grid(lw=0.3)
 
 
@@ -134,6 +132,11 @@ def _figure(width: float, height: float) -> Figure:
     picture = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(picture)
     return picture
+
+
+def _name(row: Row) -> str:
+    """What a curve is called beside others of its model: what is after the comma of its title, if anything is."""
+    return row.title.rpartition(", ")[2]
 
 
 def _add_legend(picture: Figure, place: Axes) -> None:
