@@ -14,6 +14,7 @@ from vsdn.errors import SettingsError
 from vsdn.methods import (
     by_filter,
     by_interpolation,
+    by_linearising,
     by_memory,
     by_particles,
     by_prior,
@@ -71,7 +72,7 @@ def test_the_memory_of_vsdn_can_be_asked_like_that_of_others(name):
 
 def test_a_vsdn_is_asked_by_what_it_learned_to_keep_things_in():
     model = make_model("vsdn-s")
-    assert own_ways(model, by_memory_alone=True) == (by_prior, by_memory, by_trying)
+    assert own_ways(model, by_memory_alone=True) == (by_prior, by_memory, by_linearising)
     assert own_ways(model, by_memory_alone=False) == (by_particles, by_filter, by_interpolation)
     assert own_ways(make_model("ode-rnn"), by_memory_alone=False) == (by_prior, by_filter, by_interpolation)
 
@@ -145,5 +146,5 @@ def test_simulated_series_are_ones_that_the_model_finds_likely(name):
 def test_a_method_that_a_model_has_not_is_refused():
     with pytest.raises(SettingsError, match="'particles' is for vsdn-f and vsdn-s"):
         find_forecast(make_model("linear"), "particles")
-    with pytest.raises(SettingsError, match="the methods are particles, posterior, tried, but not 'magic'"):
+    with pytest.raises(SettingsError, match="the methods are particles, posterior, linearised, tried, but not 'magic'"):
         find_interpolation(make_model("vsdn-f"), "magic")

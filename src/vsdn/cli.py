@@ -44,7 +44,10 @@ At = Annotated[Path | None, typer.Option(help="A table of id and time: one answe
 Out = Annotated[Path | None, typer.Option(help="A .csv or .parquet file; else CSV is printed.")]
 Quantiles = Annotated[str, typer.Option(help="Levels of the quantiles.")]
 Smoothing = Annotated[
-    str | None, typer.Option(help="vsdn-f, vsdn-s: posterior, particles or tried. [default: what suits its training]")
+    str | None,
+    typer.Option(
+        help="linearised or tried; vsdn-f, vsdn-s: posterior or particles, too. [default: what suits its training]"
+    ),
 ]
 Latent = Annotated[bool, typer.Option("--latent", help="The latent state in place of the variables.")]
 LEVELS = ",".join(map(str, QUANTILES))
@@ -568,7 +571,7 @@ def evaluate(
     method: Annotated[
         str | None,
         typer.Option(
-            help="prior or particles; from later rows too: smooth, posterior, particles, tried. [default: as forecast]"
+            help="prior or particles; from later rows: smooth, linearised, tried, posterior. [default: as forecast]"
         ),
     ] = None,
     seed: Seed = 0,

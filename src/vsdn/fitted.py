@@ -21,12 +21,12 @@ from vsdn.exporting import export, make_about
 from vsdn.frames import Columns, parse_times, read_table, to_frame
 from vsdn.grids import Marching, make_queries
 from vsdn.methods import (
+    OF_MEMORY,
     Method,
     Ways,
     by_filter,
     by_interpolation,
     by_particles,
-    by_trying,
     find_forecast,
     find_interpolation,
     own_ways,
@@ -133,9 +133,10 @@ class Fitted:
         """A frame like that of `forecast`, but each time from everything before and after it; `every` goes from the
         first observation of each series to its last, or `until` a time.
 
-        method: for VSDN "tried" (values tried out: the default) or, by its latent paths, "posterior" (vsdn-s) or
-        "particles", as exact as there are draws; one of these two is the default where it learned with rows hidden from
-        its memory (hide_share). The others have one way each. latent: the latent state in place of the variables.
+        method: by a memory that goes along with the data "linearised" (the default; quick, in any number of dimensions)
+        or "tried" (values tried out: densities of any shape, few dimensions); by VSDN's latent paths "posterior"
+        (vsdn-s) or "particles", as exact as there are draws; one of these two is the default where it learned with rows
+        hidden from its memory (hide_share). latent: the latent state in place of the variables.
         """
         check_levels(quantiles)
         table, way = self.read(data, columns), self._interpolation(method, latent=latent)
@@ -192,7 +193,7 @@ class Fitted:
         asked = {"every": every, "until": until, "at": at, "columns": columns}
         request = make_request(table, self.axis, times, **asked, within=True)
         check_steps(table, self.marching, request.series, request.times)
-        if self.model.has_paths and way is not by_trying:  # paths carry what goes together, else the memory does
+        if self.model.has_paths and way not in OF_MEMORY:  # paths carry what goes together, else the memory does
             values = inference.draws(self.model, self.frame, request, num_samples=draws, seed=seed, method=way)
         else:
             values = self._row_draws(request, draws, seed)

@@ -125,10 +125,12 @@ class Likelihood(eqx.Module):
     def with_moments(
         self, mean: Float[Array, "*any channel"], variance: Float[Array, "*any channel"]
     ) -> Float[Array, "*any channel param"]:
-        mean, variance = jnp.moveaxis(mean, -1, 0), jnp.moveaxis(variance, -1, 0)
-        parts = [family.with_moments(*each) for family, *each in zip(self.families, mean, variance, strict=True)]
-        widths = [[(0, 0)] * (part.ndim - 1) + [(0, self.num_params - part.shape[-1])] for part in parts]
-        return jnp.stack([jnp.pad(part, width) for part, width in zip(parts, widths, strict=True)], axis=-2)
+        params = jnp.zeros((*mean.shape, self.num_params), mean.dtype)
+        for family in dict.fromkeys(self.families):
+            own = self._channels(family)
+            part = family.with_moments(mean[..., own], variance[..., own])
+            params = params.at[..., own, : family.num_params].set(part)
+        return params
 
     def _channels(self, family: AbstractFamily) -> np.ndarray:
         return np.array([number for number, other in enumerate(self.families) if other == family])

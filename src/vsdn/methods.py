@@ -9,6 +9,9 @@ from jaxtyping import Array, Key
 from vsdn.errors import SettingsError
 from vsdn.grids import Grid, Queries
 from vsdn.models import AbstractModel, Answer
+from vsdn.models.base import AbstractOnline
+from vsdn.models.linearising import linearise
+from vsdn.models.trying import try_values
 from vsdn.models.vsdn import VSDN
 
 Method = Callable[..., Answer]  # (model, grids, queries, *, num_samples, keys), all with a leading batch axis
@@ -42,16 +45,35 @@ def _one_by_one(name: str) -> Method:
     return ask
 
 
+def _by_memory(interpolate: Callable[..., Answer]) -> Method:
+    """The method of all models that go along with their data, whose memory is asked about the queries of one series."""
+
+    def ask(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
+        one = lambda grid, queries, key: interpolate(model, grid, queries, num_samples=num_samples, key=key)
+        return jax.vmap(one)(grids, queries, keys)
+
+    return ask
+
+
 by_filter = _row_by_row("filter")
 by_memory = _row_by_row("memory_filter")
 by_particles = _one_by_one("particle_forecast")
 by_interpolation = _one_by_one("interpolate")
 by_smoothing = _one_by_one("particle_interpolate")
 by_posterior = _one_by_one("posterior_interpolate")
-by_trying = _one_by_one("tried_interpolate")
+by_linearising = _by_memory(linearise)
+by_trying = _by_memory(try_values)
 
 FORECASTS: dict[str, Method] = {"prior": by_prior, "particles": by_particles}
-INTERPOLATIONS: dict[str, Method] = {"particles": by_smoothing, "posterior": by_posterior, "tried": by_trying}
+INTERPOLATIONS: dict[str, Method] = {
+    "particles": by_smoothing,
+    "posterior": by_posterior,
+    "linearised": by_linearising,
+    "tried": by_trying,
+}
+
+
+OF_MEMORY = (by_linearising, by_trying)  # not of paths: what they say of several times does not go together
 
 
 class Ways(NamedTuple):
@@ -68,7 +90,7 @@ def own_ways(model: AbstractModel, *, by_memory_alone: bool) -> Ways:
     if not isinstance(model, VSDN):
         return Ways(by_prior, by_filter, by_interpolation)
     if by_memory_alone:
-        return Ways(by_prior, by_memory, by_trying)
+        return Ways(by_prior, by_memory, by_linearising)
     return Ways(by_particles, by_filter, by_interpolation)
 
 
@@ -85,6 +107,9 @@ def find_interpolation(model: AbstractModel, name: str | None, own: Method = by_
 def _find(methods: dict[str, Method], model: AbstractModel, name: str) -> Method:
     if name not in methods:
         raise SettingsError(f"the methods are {', '.join(methods)}, but not {name!r}")
-    if methods[name] is not by_prior and not isinstance(model, VSDN):
+    method = methods[name]
+    if method in OF_MEMORY and not isinstance(model, AbstractOnline):
+        raise SettingsError(f"method {name!r} asks a memory that goes along with the data: latent-* have none")
+    if method is not by_prior and method not in OF_MEMORY and not isinstance(model, VSDN):
         raise SettingsError(f"method {name!r} is for vsdn-f and vsdn-s, which have a latent SDE with a posterior")
-    return methods[name]
+    return method

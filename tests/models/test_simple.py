@@ -11,7 +11,7 @@ from vsdn import inference, training
 from vsdn.batches import Batches
 from vsdn.data import Scaler, Table
 from vsdn.grids import Marching, make_grids
-from vsdn.methods import by_interpolation
+from vsdn.methods import by_trying
 from vsdn.settings import Settings
 
 
@@ -95,7 +95,7 @@ def test_between_two_values_the_last_value_is_a_bridge(key):
     frame = inference.Frame(Scaler(np.zeros(2), np.ones(2), 1.0), Marching(0.3))
     request = inference.Request(table, np.zeros(1, int), np.array([0.7]))
     answer = inference.forecast(
-        model, frame, request, levels=(0.5,), num_samples=20_000, seed=0, method=by_interpolation
+        model, frame, request, levels=(0.5,), num_samples=20_000, seed=0, method=by_trying
     )
     start, slope = np.log1p(np.exp(np.asarray(model.raw))).T
     before, after = start + slope * 0.7, start + slope * 1.3

@@ -1,4 +1,4 @@
-"""What models without a latent path share: forecasts of one component, and interpolation by trying values out."""
+"""What models without a latent path share: forecasts of one component, and a linear look at what comes later."""
 
 from typing import ClassVar
 
@@ -7,7 +7,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries
 from vsdn.models.base import AbstractOnline, Answer, Evidence, masked_log_lik
-from vsdn.models.trying import look_again, try_values
+from vsdn.models.linearising import linearise
+from vsdn.models.trying import look_again
 
 
 class AbstractPathless(AbstractOnline):
@@ -31,4 +32,4 @@ class AbstractPathless(AbstractOnline):
         return Answer(look_again(self, grid, num_samples=1, key=key))
 
     def interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
-        return try_values(self, grid, queries, num_samples=num_samples, key=key)
+        return linearise(self, grid, queries, num_samples=num_samples, key=key)

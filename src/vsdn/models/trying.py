@@ -4,6 +4,7 @@ For models that go along with their data and keep what goes together in a memory
 where the later rows (the next five) tell much more, draws move in a few rounds to where the weight is.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -46,8 +47,18 @@ def try_values(model: AbstractOnline, grid: Grid, queries: Queries, *, num_sampl
         return mixture_of(model.likelihood, values, log_weights), effective_size(log_weights)
 
     asked = (query_keys(queries, value_key), places.point, places.length, places.clock)
-    params, size = jax.lax.map(lambda at: one(*at), asked, batch_size=QUERIES_AT_ONCE)
+    params, size = some_at_once(one, asked)
     return Answer(params.swapaxes(0, 1), size=size)
+
+
+def some_at_once(one: Callable, asked: tuple[Array, ...]) -> Any:
+    """What `one` says of each query, QUERIES_AT_ONCE of them side by side; the last are filled up, so that nothing is
+    compiled twice."""
+    count = len(asked[0])
+    size = min(count, QUERIES_AT_ONCE)
+    filled = jnp.minimum(jnp.arange(-(-count // size) * size), count - 1)
+    answers = jax.lax.map(lambda at: one(*at), tuple(part[filled] for part in asked), batch_size=size)
+    return jax.tree.map(lambda part: part[:count], answers)
 
 
 def look_again(

@@ -14,7 +14,7 @@ from vsdn.grids import Grid, Queries, at_rows, last_row, until, within
 from vsdn.keeping import make_keeper
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import AbstractOnline, Answer, Evidence, Field, foretold, make_likelihood, masked_log_lik
-from vsdn.models.trying import look_again, try_values
+from vsdn.models.trying import look_again
 from vsdn.nets import ACTIVATIONS, ODERNN, AbstractEncoder, Diffusion, Drift, Filter, Memory, Smoother, SplitMLP
 from vsdn.particles import FORWARD, Filtered, equal, filter_particles, go_on, smooth_particles
 from vsdn.sde import (
@@ -203,10 +203,6 @@ class VSDN(AbstractOnline):
     def memory_filter(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Answer:
         """By the memory that took the row, where this is what keeps things together."""
         return Answer(look_again(self, grid, num_samples=num_samples, key=key))
-
-    def tried_interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
-        """By the memory, where this is what keeps things together: values are tried out."""
-        return try_values(self, grid, queries, num_samples=num_samples, key=key)
 
     def particle_interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
         walk, known = self.particles(grid, num_samples=num_samples, key=key)

@@ -1,0 +1,119 @@
+"""What later rows tell of a value: a linear look at how they would have been foretold, had the value been seen.
+
+For models that go along with their data and keep what goes together in a memory, in any number of dimensions: an
+iterated extended Kalman update of what was foretold by the next rows, exact where the model is linear and Gaussian.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from vsdn.grids import Grid, Queries, last_row, within
+from vsdn.likelihoods import Likelihood
+from vsdn.models.base import AbstractOnline, Answer
+from vsdn.models.trying import LATER_ROWS, along, some_at_once
+from vsdn.particles import either
+
+MOST_PATHS = 16  # of a latent state, whose spread is little where a memory keeps what goes together
+ROUNDS = 2  # of a linear look each, the second from where the first led
+
+
+class Moments(NamedTuple):
+    """Means and variances, one a variable."""
+
+    mean: Float[Array, "*any channel"]
+    variance: Float[Array, "*any channel"]
+
+
+class Later(NamedTuple):
+    """How the next rows are foretold, each from all before it; what was not seen, or is not there, counts nothing."""
+
+    moments: Moments  # (row, channel)
+    values: Float[Array, "row channel"]
+    mask: Bool[Array, "row channel"]
+
+
+def linearise(model: AbstractOnline, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
+    """What would be measured at each query, given every row before it and the next rows after it."""
+    states = along(model, grid, key, num_samples=min(num_samples, MOST_PATHS))
+    places, everything = within(grid, queries), jnp.ones(len(model.likelihood.families), bool)
+
+    def one(point: Array, length: Array, clock: Array) -> Array:
+        before = jax.tree.map(lambda part: part[point], states)
+        here = either(length > 0, model.branch(before, grid.clock[point], length, queries.max_step), before)
+        foretold = model.look(here, clock)
+        go_on = lambda y: foretell_rows(model, grid, model.take(here, y, everything, clock), point, length)
+        prior = moments_of(model.likelihood, foretold)
+        return reshape(model.likelihood, foretold, prior, update(prior, go_on))
+
+    params = some_at_once(one, (places.point, places.length, places.clock))
+    return Answer(params.swapaxes(0, 1))
+
+
+def update(prior: Moments, go_on: Callable[[Float[Array, " channel"]], Later]) -> Moments:
+    """The law of a value that was foretold as `prior`, once the rows after it are known, which `go_on` foretells.
+
+    Everything is measured in deviations of the prior, so that no precision is below one.
+    """
+    spread = jnp.sqrt(prior.variance)
+    identity = jnp.eye(len(spread), dtype=spread.dtype)
+
+    def foretell(z: Float[Array, " channel"]) -> tuple[Float[Array, "row channel"], Later]:
+        later = go_on(prior.mean + spread * z)
+        return later.moments.mean, later
+
+    def look(_, found: tuple[Array, Array]) -> tuple[Array, Array]:
+        z, _ = found
+        slope, later = jax.jacfwd(foretell, has_aux=True)(z)
+        weight = jnp.where(later.mask, later.moments.variance**-0.5, 0.0)
+        error = (weight * (later.values - later.moments.mean)).ravel()
+        slope = (weight[..., None] * slope).reshape(len(error), len(z))
+        precision = identity + slope.T @ slope
+        return jnp.linalg.solve(precision, slope.T @ (error + slope @ z)), precision
+
+    z, precision = jax.lax.fori_loop(0, ROUNDS, look, (jnp.zeros_like(spread), identity))
+    return Moments(prior.mean + spread * z, prior.variance * jnp.diagonal(jnp.linalg.inv(precision)))
+
+
+def foretell_rows(
+    model: AbstractOnline, grid: Grid, state: Any, point: Int[Array, ""], length: Float[Array, ""]
+) -> Later:
+    """How the next rows after a point are foretold, from a state `length` after it: until each variable was seen, but
+    no more than LATER_ROWS."""
+    last, num_channels = last_row(grid)[-1], grid.values.shape[1]
+
+    def is_on(at: tuple) -> Bool[Array, ""]:
+        number, row, _, later = at
+        return (number <= last) & (row < LATER_ROWS) & ~later.mask.any(axis=0).all()
+
+    def step(at: tuple) -> tuple:
+        number, row, state, later = at
+        dt = grid.dt[number] - jnp.where(number == point + 1, length, 0.0)
+        moved = either(dt > 0, model.advance(state, grid.clock[number - 1], dt), state)
+        y, mask, clock = grid.values[number], grid.mask[number], grid.clock[number]
+        said = Later(moments_of(model.likelihood, model.look(moved, clock)), jnp.where(mask, y, 0.0), mask)
+        later = jax.tree.map(lambda all, one: all.at[row].set(one), later, said)  # overwritten where nothing was seen
+        taken = either(mask.any(), model.take(moved, y, mask, clock), moved)
+        return number + 1, row + mask.any().astype(row.dtype), taken, later
+
+    empty = jnp.zeros((LATER_ROWS, num_channels), grid.values.dtype)
+    nothing = Later(Moments(empty, jnp.ones_like(empty)), empty, empty > 0)
+    return jax.lax.while_loop(is_on, step, (point + 1, jnp.zeros_like(point), state, nothing))[3]
+
+
+def moments_of(likelihood: Likelihood, params: Float[Array, "sample channel param"]) -> Moments:
+    """Those of a mixture of equal components."""
+    means = likelihood.mean(params)
+    return Moments(jnp.mean(means, axis=0), jnp.mean(likelihood.variance(params), axis=0) + jnp.var(means, axis=0))
+
+
+def reshape(
+    likelihood: Likelihood, params: Float[Array, "sample channel param"], before: Moments, after: Moments
+) -> Float[Array, "sample channel param"]:
+    """The mixture with other moments: its components moved and narrowed together."""
+    narrower = after.variance / before.variance
+    mean = after.mean + jnp.sqrt(narrower) * (likelihood.mean(params) - before.mean)
+    return likelihood.with_moments(mean, narrower * likelihood.variance(params))
