@@ -17,7 +17,7 @@ from vsdn.models.base import AbstractOnline, Answer
 from vsdn.models.trying import LATER_ROWS, along, some_at_once
 from vsdn.particles import either
 
-MOST_PATHS = 16  # of a latent state, whose spread is little where a memory keeps what goes together
+MOST_PATHS = 4  # of a latent state, whose spread is little where a memory keeps what goes together
 ROUNDS = 2  # of a linear look each, the second from where the first led
 
 
