@@ -74,8 +74,8 @@ def make_results(plan, out: Path, folder: Path) -> list[str]:
 def write_metrics(folder: Path, chance: random.Random) -> None:
     folder.mkdir()
     names, fields = ("loss", "valid_nll", "best_nll"), {"best_epoch": 1, "skipped": 0, "step": 1, "valid_loss": None}
-    records = [fields | {"epoch": n} | {name: chance.gauss(0, 3) for name in names} for n in (1, 2, 3)]
-    records[1]["valid_loss"] = chance.gauss(0, 3)
+    records = [fields | {"epoch": n} | {name: chance.gauss(0, 1e-4) for name in names} for n in (1, 2, 3)]
+    records[1]["valid_loss"] = chance.gauss(0, 1e-4)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 

@@ -44,7 +44,9 @@ def _remarks(runs: Sequence[Finished]) -> list[str]:
     folds = {fold for fold, _ in told}
     if len(told) == len(folds):
         return []
-    return ["the runs of a fold did not all see the same data: has a file changed? Begin anew in another folder"]
+    return [
+        "the runs of a fold did not all see the same data: has a file changed? Begin anew (--anew) in another folder"
+    ]
 
 
 def _gone(record: Record, runs: Sequence[Finished]) -> list[str]:
