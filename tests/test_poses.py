@@ -15,7 +15,7 @@ from vsdn.datasets import mocap
 from vsdn.datasets.asf import CMU_DOFS, read_asf
 from vsdn.errors import SettingsError
 from vsdn.reproduction import poses, worker
-from vsdn.reproduction.jobs import make_jobs, write_result
+from vsdn.reproduction.jobs import Record, make_jobs, write_result
 from vsdn.reproduction.plans import parse_plan
 from vsdn.reproduction.poses import draw_poses, hardest_frames
 from vsdn.skeletons import joints
@@ -196,6 +196,24 @@ def test_what_is_missing_is_left_out(done, data, tmp_path):
     (data / mocap.PACKED.name).unlink()
     (remark,) = draw_poses(plan, out, results, data)
     assert remark.startswith("no skeletons are drawn (tuned): the data folder")
+
+
+def test_pictures_of_models_that_are_not_at_hand_stay_as_they_are(done, data, tmp_path):
+    plan, out = done("mean-vae-0")
+    draw = lambda name, *rows: draw_poses(
+        plan, out, tmp_path / name, data, Record({f"{row}-vae-0": {} for row in rows})
+    )
+    assert draw("results", "mean") == []  # done here, too
+    files = list((tmp_path / "results").rglob("*.*"))
+    assert len(files) == 2
+    for path in files:
+        path.write_text("drawn elsewhere")
+    why = f"the fitted models of last-value-vae-0 are not in {out}"
+    (out / "last-value-vae-0").mkdir()  # begun, perhaps with other settings
+    assert draw("results", "mean", "last-value") == [f"skeletons (tuned) stay as they are: {why}"]
+    assert {path.read_text() for path in (tmp_path / "results").rglob("*.*")} == {"drawn elsewhere"}
+    assert draw("fresh", "last-value") == [f"skeletons (tuned) are not drawn: {why}"]
+    assert not (tmp_path / "fresh").exists()
 
 
 def test_the_frames_that_are_longest_unseen_are_drawn():

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tiny import TINY, fill
 
 from vsdn import cli, fitting
 from vsdn.datasets import DATASETS, double_ou
@@ -26,37 +27,6 @@ from vsdn.reproduction.plans import parse_plan, plan_names, read_plan
 from vsdn.reproduction.references import REFERENCES
 from vsdn.reproduction.results import write_results
 
-TINY = """
-title = "Tiny"
-about = "Two rows."
-dataset = "double-ou"
-seeds = [1, 2]
-rows = [
-    { title = "Last", model = "last-value", paper.prediction = { nll = [-1.0, 0.25], mse = [0.5, 0.125] } },
-    { title = "Mean", model = "mean" },
-    { title = "Floor", reference = "bayes-optimal" },
-]
-
-[tasks.prediction]
-title = "Prediction: the next row"
-task = "prediction"
-after = 4.0
-next = 1
-
-[presets.paper]
-title = "appendix C"
-only = ["last-value"]
-set = { epochs = 1 }
-why = "Too long otherwise."
-
-[presets.tuned]
-title = "tuned"
-set = { epochs = 2, batch_size = 10, num_buckets = 1 }
-
-[quick]
-series = 12
-set = { epochs = 1 }
-"""
 # Appends a line to a log, then does what its row says; a row that fails does so once, a slow one waits to be killed.
 FAKE = """
 import json, pathlib, sys, time
@@ -289,20 +259,6 @@ def test_a_worker_ends_with_its_parent(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def fill(plan, out: Path) -> None:
-    """Results by hand: the scores of a seed are its number above those of the first."""
-    for job in make_jobs(plan):
-        base = {"last-value-vae": -1.0, "mean-vae": 0.5, "bayes-optimal": -2.0}[job.row] + job.repeat
-        scores = {"nll": base, "mse": 0.25, "crps": 0.125, "coverage_50": 0.5, "coverage_90": 0.9}
-        counts = {"num_values": 30, "num_rows": 10}
-        origin = {"versions": {"vsdn": "0", "commit": None}, "data": "d", "notes": []}
-        about = {"epochs": 2, "seconds": 60, "cpu_seconds": 90, "parameters": 4}
-        about = about | {"settings": job.settings.model_dump()} if job.settings else {}
-        above = {"prediction": 0.0, "smoothing": 10.0}
-        told = {task: scores | counts | {"nll": base + above[task]} for task in job.tasks}
-        write_result(out, job, {"scores": told, **about, **origin})
-
-
 EXPECTED = """# Tiny
 
 Two rows.
@@ -457,11 +413,12 @@ def test_what_cannot_be_asked_for_is_refused(tmp_path):
 
 
 def test_listing_runs_nothing(capsys, tmp_path):
-    assert cli.main(["reproduce", "double-ou", "--list", "--out", str(tmp_path / "runs"), "--seeds", "10"]) == 0
+    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    assert cli.main(["reproduce", "double-ou", "--list", *folders, "--seeds", "10"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 21
     assert lines[0].split() == ["to", "do", "latent-ode-vae-10"]
-    assert not (tmp_path / "runs").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

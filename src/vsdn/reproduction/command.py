@@ -13,10 +13,11 @@ from vsdn.datasets.base import data_folder
 from vsdn.errors import SettingsError
 from vsdn.reproduction import noise, running
 from vsdn.reproduction.display import Display
-from vsdn.reproduction.jobs import Job, changes, make_jobs, read_result
+from vsdn.reproduction.jobs import NO_RECORD, Job, Record, changes, find_result, make_jobs, read_result
 from vsdn.reproduction.plans import PRESETS, Plan, plan_names, read_plan
 from vsdn.reproduction.poses import draw_poses
 from vsdn.reproduction.provenance import num_cores
+from vsdn.reproduction.records import read_record
 from vsdn.reproduction.results import write_results
 from vsdn.reproduction.running import Outcome
 
@@ -38,13 +39,17 @@ def reproduce(
     results: Annotated[
         Path | None, typer.Option(help="Folder for tables and figures. [default: experiments/results/NAME]")
     ] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Do not count what is done by the folder of results alone; overwrite it.")
+    ] = False,
     list: Annotated[bool, typer.Option("--list", help="List the runs and which are done; run nothing.")] = False,
     quiet: Quiet = False,
 ) -> int:
     """Train and score all models on a data set by the paper's protocol; write tables and figures.
 
-    It can be stopped at any moment; the same command goes on where it was, and no finished run is repeated. The tables
-    hold all that is done, also by earlier commands. A run that fails does not keep the others; the exit code is then 1.
+    It can be stopped at any moment; the same command goes on where it was, and no finished run is repeated, also none
+    that the folder of results has as done, whoever made it. The tables hold all that is done, also by earlier commands.
+    A run that fails does not keep the others; the exit code is then 1.
 
     Example: vsdn reproduce double-ou --preset tuned --jobs 2
     """
@@ -57,17 +62,19 @@ def reproduce(
     results = results or (out / "results" if quick else Path("experiments/results") / name)
     chosen = _choose(whole, preset, seeds, folds)
     wanted = make_jobs(chosen, _known_models(whole, model or []))
+    record = NO_RECORD if anew else read_record(whole, results)
     if list:
-        _list(wanted, out)
+        _list(wanted, out, record)
         return 0
-    outcome = _run(wanted, out, data_folder(data), jobs or num_cores(), quiet)
+    outcome = _run(wanted, out, record, data_folder(data), jobs or num_cores(), quiet)
     for job, why in outcome.failed.items():
         print(f"{job} failed: {why}; see {out / job}.log", file=sys.stderr)
     if outcome.stopped:
         print("stopped; the same command goes on where it was", file=sys.stderr)
         return 130
-    if any(read_result(out, job) for job in wanted):
-        for remark in (*write_results(whole, out, results), *draw_poses(whole, out, results, data_folder(data))):
+    if any(find_result(out, record, job) for job in wanted):
+        remarks = write_results(whole, out, results, record)
+        for remark in (*remarks, *draw_poses(whole, out, results, data_folder(data), record)):
             print(remark, file=sys.stderr)
         print(f"table: {results / 'table.md'}   figures: {results / 'figures'}   runs: {out}")
     return 1 if outcome.failed else 0
@@ -109,24 +116,37 @@ def _known_models(plan: Plan, models: Sequence[str]) -> tuple[str, ...]:
     return tuple(models)
 
 
-def _list(jobs: Sequence[Job], out: Path) -> None:
+def _list(jobs: Sequence[Job], out: Path, record: Record) -> None:
     for job in jobs:
-        state = "done" if read_result(out, job) else "begun" if (out / job.name).exists() else "to do"
-        print(f"{state:6} {job.name}")
+        print(f"{_state(job, out, record):6} {job.name}")
 
 
-def _run(jobs: Sequence[Job], out: Path, data: Path, at_once: int, quiet: bool) -> Outcome:
+def _state(job: Job, out: Path, record: Record) -> str:
+    if read_result(out, job):
+        return "done"
+    if job.name in record.results:
+        return "record"
+    return "begun" if (out / job.name).exists() else "to do"
+
+
+def _run(jobs: Sequence[Job], out: Path, record: Record, data: Path, at_once: int, quiet: bool) -> Outcome:
     """What came of those jobs that were not done yet."""
-    found = {job.name: read_result(out, job) for job in jobs}
+    found = {job.name: find_result(out, record, job) for job in jobs}
     done = {name: result for name, result in found.items() if result is not None}
     left = [job for job in jobs if job.name not in done]
     if not quiet and done:
-        print(f"{len(done)} of {len(jobs)} runs are done already", file=sys.stderr)
+        recorded = sum(_state(job, out, record) == "record" for job in jobs)
+        also = f", {recorded} of them by the record in {record.folder}" if recorded else ""
+        print(f"{len(done)} of {len(jobs)} runs are done already{also}", file=sys.stderr)
     for job in left:
-        if not quiet and (changed := changes(out, job)):
-            print(f"{job.name} is done again: {', '.join(changed)}", file=sys.stderr)
+        if not quiet and (why := changes(out, job) or _recorded_otherwise(job, record)):
+            print(f"{job.name} is done again: {', '.join(why)}", file=sys.stderr)
     for job in left[:1]:
         DATASETS[job.dataset].load(data, job.fold)  # what is missing is said once, before anything is begun
     running.make_folder(out)
     with Display(jobs, done, out, at_once=at_once, quiet=quiet) as display:
         return running.run(left, out, data, display, at_once=at_once)
+
+
+def _recorded_otherwise(job: Job, record: Record) -> list[str]:
+    return [f"{record.folder} has it with other settings"] if job.name in record.others else []

@@ -20,6 +20,8 @@ from vsdn.reproduction.tables import HEADINGS, Book, Finished, Spread
 
 SHOWN = ("nll", "mse", "crps")
 PARTS = {"loss": "training", "valid_loss": "validation"}
+CURVE_DIGITS = 5
+CURVE_COLUMNS = ("row", "preset", "repeat", "epoch", "train_bound", "valid_bound")
 
 
 def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> None:
@@ -70,21 +72,26 @@ class CurveOf(NamedTuple):
 
 
 def read_curves(runs: Sequence[Finished], out: Path) -> list[CurveOf]:
-    """The curves of all trained runs, from their folders."""
-    trained = [job for job, _ in runs if job.settings is not None]
-    records = {job.name: checkpoint.read_metrics(out / job.name) for job in trained}
-    losses = lambda name: {part: [getattr(record, part) for record in records[name]] for part in PARTS}
-    return [CurveOf(job.row, job.preset, job.repeat, losses(job.name)) for job in trained]
+    """The curves of all trained runs, from their folders; of a recorded run that of the record."""
+    trained = [(job, result) for job, result in runs if job.settings is not None]
+    losses = lambda job, result: result["curve"] if "curve" in result else _read_losses(out / job.name)
+    return [CurveOf(job.row, job.preset, job.repeat, losses(job, result)) for job, result in trained]
+
+
+def _read_losses(folder: Path) -> dict[str, list[float]]:
+    epochs = checkpoint.read_metrics(folder)
+    return {part: [getattr(epoch, part) for epoch in epochs] for part in PARTS}
 
 
 def curves_csv(curves: Sequence[CurveOf]) -> str:
     """A line for each epoch of each run: bounds in nats an observed value."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "preset", "repeat", "epoch", "train_bound", "valid_bound"])
+    writer.writerow(CURVE_COLUMNS)
     for curve in curves:
         for epoch, (loss, valid) in enumerate(zip(*curve.losses.values(), strict=True), start=1):
-            writer.writerow([curve.row, curve.preset, curve.repeat, epoch, f"{-loss:.5f}", f"{-valid:.5f}"])
+            bounds = (f"{-each:.{CURVE_DIGITS}f}" for each in (loss, valid))
+            writer.writerow([curve.row, curve.preset, curve.repeat, epoch, *bounds])
     return text.getvalue()
 
 
@@ -109,7 +116,8 @@ def draw_curves(plan: Plan, curves: Sequence[CurveOf], path: Path) -> None:
 
 def _draw_column(place: Axes, rows: Sequence[Row], curves: Sequence[CurveOf], part: str) -> None:
     for number, row in enumerate(rows):
-        mine = [curve.losses[part] for curve in curves if curve.row == row.name]
+        kept = lambda losses: [round(loss, CURVE_DIGITS) for loss in losses]  # as `curves.csv` has them
+        mine = [kept(curve.losses[part]) for curve in curves if curve.row == row.name]
         if not mine:
             continue
         length = min(map(len, mine))

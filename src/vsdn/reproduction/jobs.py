@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -14,6 +14,8 @@ from vsdn.reproduction.plans import Asked, Plan, Row
 from vsdn.settings import Section, Settings
 
 Result = dict[str, Any]  # what `NAME.json` holds
+KEY_DIGITS = 16
+WORDS = ("title", "only", "beside", "column")  # of a task: how it is called and where it is shown
 
 
 class Job(Section):
@@ -38,16 +40,31 @@ class Job(Section):
 
     @property
     def key(self) -> str:
-        """A hash of all of it, without titles."""
-        return hashlib.sha256(json.dumps(self.essence(), sort_keys=True).encode()).hexdigest()
+        """A hash of its essence without what has its default: a setting that comes later changes no key."""
+        named = _without_words(self.model_dump(mode="json", exclude_defaults=True))
+        return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:KEY_DIGITS]
 
     def essence(self) -> dict[str, Any]:
         """What, if it is another, makes another run."""
-        fields = self.model_dump(mode="json")
-        for asked in fields["tasks"].values():
-            for word in ("title", "only", "beside", "column"):
-                del asked[word]
-        return fields
+        return _without_words(self.model_dump(mode="json"))
+
+
+def _without_words(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a job without what changes nothing of its result."""
+    tasks = fields["tasks"].items()
+    bare = {name: {key: value for key, value in asked.items() if key not in WORDS} for name, asked in tasks}
+    return fields | {"tasks": bare}
+
+
+class Record(NamedTuple):
+    """What a results folder tells of runs, whoever made them."""
+
+    results: Mapping[str, Result]  # of those that are done, by name
+    others: tuple[str, ...] = ()  # the runs that it has with other settings than the plan's
+    folder: Path | None = None
+
+
+NO_RECORD = Record({})
 
 
 def make_jobs(plan: Plan, models: tuple[str, ...] = ()) -> list[Job]:
@@ -94,6 +111,11 @@ def read_result(out: Path, job: Job) -> Result | None:
     return found if found is not None and _is_of(found, job) else None
 
 
+def find_result(out: Path, record: Record, job: Job) -> Result | None:
+    """The result of a job that was done here, else that of a record; None if neither has it."""
+    return read_result(out, job) or record.results.get(job.name)
+
+
 def changes(out: Path, job: Job) -> list[str]:
     """What a result that is there was made with and this job is not, e.g. 'epochs 40 → 20'; nothing if none is."""
     found = _read(result_path(out, job))
@@ -106,7 +128,14 @@ def changes(out: Path, job: Job) -> list[str]:
 
 def _is_of(found: Result, job: Job) -> bool:
     """Whether a result is that of a job."""
-    return found.get("key") == job.key or _whole(found.get("job", {})) == job.essence()
+    before, now = _whole(found.get("job", {})), job.essence()
+    return before == now or (found.get("key") == job.key and _agree(before, now))
+
+
+def _agree(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether what both tell of is the same: a default that is another now makes another run, but no other key."""
+    old, new = dict(_flat(before)), dict(_flat(now))
+    return all(old[name] == new[name] for name in old.keys() & new.keys())
 
 
 def _whole(essence: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from vsdn.datasets.base import Parts
 from vsdn.datasets.motion import Units
 from vsdn.errors import FewParticlesWarning, VsdnError
 from vsdn.fitted import Fitted, load
-from vsdn.reproduction.jobs import Job
+from vsdn.reproduction.jobs import NO_RECORD, Job, Record, read_result
 from vsdn.reproduction.plans import Asked, Plan, Posed, Row
 from vsdn.reproduction.tables import finished
 from vsdn.reproduction.worker import limited
@@ -33,26 +33,31 @@ class Piece(NamedTuple):
     skeleton: Skeleton
 
 
-def draw_poses(plan: Plan, out: Path, folder: Path, data: Path) -> list[str]:
+def draw_poses(plan: Plan, out: Path, folder: Path, data: Path, record: Record = NO_RECORD) -> list[str]:
     """Remarks; the folder holds a strip and an animation for each preset of a plan that draws skeletons, of the first
-    fold in which any of the models that are drawn is done. What is missing is left out."""
+    fold in which any of the models that are drawn is done. What is missing is left out; where a run is done by a record
+    alone, there is no model to ask, and the pictures stay as they are."""
     remarks: list[str] = []
     for preset in plan.presets if plan.skeletons else ():
         try:
-            remarks += _draw(plan, preset, out, folder, data)
+            remarks += _draw(plan, preset, out, folder, data, record)
         except VsdnError as error:
             remarks.append(f"no skeletons are drawn ({preset}): {error}")
     return remarks
 
 
-def _draw(plan: Plan, preset: str, out: Path, folder: Path, data: Path) -> list[str]:
+def _draw(plan: Plan, preset: str, out: Path, folder: Path, data: Path, record: Record) -> list[str]:
     assert plan.skeletons is not None
-    done = {(job.repeat, job.row): job for job, _ in finished(plan, out) if job.preset == preset}
+    done = {(job.repeat, job.row): job for job, _ in finished(plan, out, record) if job.preset == preset}
     drawn = plan.skeletons.rows
     repeat = next((each for each in plan.repeats if any((each, posed.row) in done for posed in drawn)), None)
     if repeat is None:
         return []
     jobs = {posed: done[repeat, posed.row] for posed in drawn if (repeat, posed.row) in done}
+    path = folder / "figures" / f"skeletons-{preset}"
+    if away := list(dict.fromkeys(job.name for job in jobs.values() if read_result(out, job) is None)):
+        stay = "stay as they are" if path.with_suffix(".png").exists() else "are not drawn"
+        return [f"skeletons ({preset}) {stay}: the fitted models of {', '.join(away)} are not in {out}"]
     first = next(iter(jobs.values()))
     units = mocap.load_units(data, first.fold)
     piece = choose_piece(limited(DATASETS[first.dataset].load(data, first.fold), first.series), units, data)
@@ -65,7 +70,7 @@ def _draw(plan: Plan, preset: str, out: Path, folder: Path, data: Path) -> list[
         except VsdnError as error:
             remarks.append(f"{job.name} is left out of the skeletons: {error}")
     if len(motions) > 1:
-        _draw_files(folder / "figures" / f"skeletons-{preset}", plan, first, piece, motions)
+        _draw_files(path, plan, first, piece, motions)
     return remarks
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vsdn.reproduction.jobs import Job, Result, make_jobs, read_result
+from vsdn.reproduction.jobs import NO_RECORD, Job, Record, Result, find_result, make_jobs
 from vsdn.reproduction.plans import SCORES, Plan, Row
 
 HEADINGS = {"nll": "NLL", "mse": "MSE", "crps": "CRPS", "coverage_50": "50 % covers", "coverage_90": "90 % covers"}
@@ -32,9 +32,9 @@ class Spread(NamedTuple):
     num_runs: int
 
 
-def finished(plan: Plan, out: Path) -> list[Finished]:
-    """All runs of a plan that are done."""
-    found = ((job, read_result(out, job)) for job in make_jobs(plan))
+def finished(plan: Plan, out: Path, record: Record = NO_RECORD) -> list[Finished]:
+    """All runs of a plan that are done, here or by a record."""
+    found = ((job, find_result(out, record, job)) for job in make_jobs(plan))
     return [Finished(job, result) for job, result in found if result is not None]
 
 
@@ -252,23 +252,6 @@ def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join(line(cells) for cells in (heads, sides, *lines))
 
 
-RUN_COLUMNS = ("preset", "row", "seed", "fold", "task", *HEADINGS, "num_values", "num_rows")
-COST_COLUMNS = ("epochs", "best_epoch", "valid_nll", "skipped", "seconds", "cpu_seconds", "parameters")
-
-
-def runs_csv(runs: Sequence[Finished]) -> str:
-    """A line for each run and task, scores as means over values."""
-    lines = []
-    for job, result in runs:
-        seed = "" if job.settings is None else job.settings.training.seed
-        about = {name: result.get(name, "") for name in COST_COLUMNS}
-        origin = {"vsdn": result["versions"]["vsdn"], "commit": result["versions"]["commit"] or ""}
-        which = {"preset": job.preset, "row": job.row, "seed": seed, "fold": job.fold}
-        for task, scores in result["scores"].items():
-            lines.append({**which, "task": task, **scores, **about, **origin})
-    return _csv([*RUN_COLUMNS, *COST_COLUMNS, "vsdn", "commit"], lines)
-
-
 def table_csv(plan: Plan, runs: Sequence[Finished]) -> str:
     """A line for each mean of the tables."""
     book, lines = Book(plan, runs), []
@@ -282,10 +265,11 @@ def table_csv(plan: Plan, runs: Sequence[Finished]) -> str:
                     of = {"task": task, "row": row.name, "settings": preset, "score": score}
                     if found := book.spread(task, preset, row, score):
                         lines.append({**of, **found._asdict()})
-    return _csv(["task", "row", "settings", "score", "mean", "std", "num_runs"], lines)
+    return csv_text(["task", "row", "settings", "score", "mean", "std", "num_runs"], lines)
 
 
-def _csv(columns: Sequence[str], lines: Iterable[dict[str, Any]]) -> str:
+def csv_text(columns: Sequence[str], lines: Iterable[dict[str, Any]]) -> str:
+    """A CSV table with these columns of the lines."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
