@@ -474,3 +474,8 @@ def test_a_row_may_have_a_choice_of_its_own():
     assert plan.settings("tuned", plan.rows[0], 3).training.hide_share == 0.0
     with pytest.raises(SettingsError, match="names an unknown row 'vsdn-s-vae'"):
         parse_plan(TINY + "\n[presets.tuned.rows.vsdn-s-vae]\nset = { epochs = 3 }")
+
+
+def test_a_score_that_is_no_number_is_told_as_such():
+    assert tables.shown(tables.spread([1.0, float("nan")]) or (0.0, 0.0), 2) == "nan ± nan"
+    assert tables.shown(tables.spread([1.0, 2.0]) or (0.0, 0.0), 2) == "1.50 ± 0.71"

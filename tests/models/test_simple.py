@@ -94,9 +94,7 @@ def test_between_two_values_the_last_value_is_a_bridge(key):
     model = eqx.tree_at(lambda m: m.raw, model, np.array([[-3.0, 0.5], [-3.0, 0.2]]))
     frame = inference.Frame(Scaler(np.zeros(2), np.ones(2), 1.0), Marching(0.3))
     request = inference.Request(table, np.zeros(1, int), np.array([0.7]))
-    answer = inference.forecast(
-        model, frame, request, levels=(0.5,), num_samples=20_000, seed=0, method=by_trying
-    )
+    answer = inference.forecast(model, frame, request, levels=(0.5,), num_samples=20_000, seed=0, method=by_trying)
     start, slope = np.log1p(np.exp(np.asarray(model.raw))).T
     before, after = start + slope * 0.7, start + slope * 1.3
     variance = 1 / (1 / before[0] + 1 / after[0])

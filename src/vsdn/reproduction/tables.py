@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -47,11 +48,12 @@ def score_of(result: Result, task: str, score: str, per: str) -> float:
 
 
 def spread(values: Iterable[float]) -> Spread | None:
-    """None of nothing."""
+    """None of nothing; not a number where one of them is none."""
     values = list(values)
     if not values:
         return None
-    return Spread(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+    deviate = statistics.stdev if all(map(math.isfinite, values)) else lambda _: math.nan
+    return Spread(statistics.mean(values), deviate(values) if len(values) > 1 else None, len(values))
 
 
 class Book:
