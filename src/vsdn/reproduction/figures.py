@@ -19,6 +19,7 @@ from vsdn.reproduction.plans import Plan, Row
 from vsdn.reproduction.tables import HEADINGS, Book, Finished, Spread
 
 SHOWN = ("nll", "mse", "crps")
+FAR_APART = 10  # scores of which the largest is so many times the least are drawn by their logarithms
 PARTS = {"loss": "training", "valid_loss": "validation"}
 CURVE_DIGITS = 5
 CURVE_COLUMNS = ("row", "preset", "repeat", "epoch", "train_bound", "valid_bound")
@@ -34,6 +35,8 @@ def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> 
     places = picture.subplots(1, len(SHOWN), sharey=True, squeeze=False)[0]
     for place, score in zip(places, SHOWN, strict=True):
         _draw_score(place, book, rows, task, score)
+        if 0 < FAR_APART * place.dataLim.x0 < place.dataLim.x1:
+            place.set_xscale("log")
         place.set_xlabel(HEADINGS[score], fontsize=9)
         place.grid(axis="x", lw=0.3)
     places[0].set_yticks(range(len(rows)), [row.title for row in rows], fontsize=8)
