@@ -192,6 +192,43 @@ def test_series_are_cut_by_their_share_and_after_any_row_alike(parts, key):
     assert training.cut(whole, 0.0, key=key) is whole
 
 
+def test_series_begin_by_their_share_at_any_row_alike_and_enough_rows_are_left(parts, key):
+    whole = parts[0].load(parts[0].epoch()[0])
+    counts = lambda batch: batch.grid.mask.any(axis=2).sum(axis=1)
+    one = lambda share: jax.vmap(lambda key: counts(training.begin(whole, share, 3, key=key)))
+    draw = lambda share: np.asarray(jax.jit(one(share))(jr.split(key, 4000)))
+    rows = np.asarray(counts(whole))
+    choices = np.maximum(rows - 2, 1)
+    assert rows.min() == 2  # too short to begin later
+    for series, left in enumerate(draw(1.0).T):
+        shares = np.bincount(rows[series] - left, minlength=choices[series]) / len(left)
+        assert len(shares) == choices[series]
+        assert np.all(np.abs(shares - 1 / choices[series]) < 4.5 * (1 / choices[series] / len(left)) ** 0.5)
+    later, expected = (draw(0.3) < rows).mean(axis=0), 0.3 * (1 - 1 / choices)
+    assert np.all(np.abs(later - expected) <= 4.5 * (expected / 4000) ** 0.5)
+    assert training.begin(whole, 0.0, 3, key=key) is whole
+
+
+@pytest.mark.parametrize("name", ["ode-rnn", "vsdn-s", "latent-ode"])
+def test_what_came_before_a_series_began_is_never_read(parts, name, key):
+    whole = parts[0].load(parts[0].epoch()[0])
+    begun = training.begin(whole, 1.0, 2, key=key)
+    gone = whole.grid.mask.any(axis=2).sum(axis=1) - begun.grid.mask.any(axis=2).sum(axis=1)
+    early = jnp.cumsum(whole.grid.mask.any(axis=2), axis=1) <= gone[:, None]
+    moved = whole._replace(grid=whole.grid._replace(values=whole.grid.values + early[..., None]))
+    model, keys = make_model(name, clock_size=0), jr.split(key, len(gone))
+    evidence = jax.jit(lambda batch: model.batch_evidence(batch.grid, num_samples=2, keys=keys).log_lik)
+    assert gone.max() > 1
+    np.testing.assert_array_equal(evidence(begun), evidence(training.begin(moved, 1.0, 2, key=key)))
+    changed = np.any(evidence(whole) != evidence(moved), axis=1)
+    np.testing.assert_array_equal(changed, gone > 0)
+
+
+def test_a_step_begins_series_by_the_setting(parts):
+    losses = [run(last_value(), parts, epochs=1, begin_share=share)[0][-1][1].loss for share in (0.0, 0.0, 1.0)]
+    assert losses[0] == losses[1] != losses[2]
+
+
 def test_rows_are_hidden_from_the_memory_by_their_share_and_scored_all_the_same(parts, key):
     whole = parts[0].load(parts[0].epoch()[0])
     hide = jax.jit(jax.vmap(lambda key: training.hide(whole, 0.3, key=key).grid.told))

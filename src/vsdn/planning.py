@@ -111,6 +111,10 @@ def choose(settings: Settings, table: Table) -> Settings:
         raise SettingsError(
             "a window cuts series into pieces, which have no common start: set window or start, not both"
         )
+    if training.begin_share and data.start is not None:
+        raise SettingsError(
+            "series that begin at a random row have no common start: set begin_share or start, not both"
+        )
     if settings.objective.save_memory and model.model not in SEGMENTED:
         raise SettingsError(f"save_memory is for {' and '.join(SEGMENTED)}, not for {model.model}")
     if settings.training.hide_share and model.model not in FLOWING:

@@ -130,6 +130,9 @@ class TrainingSettings(Section):
     cut_share: float | None = Field(
         default=None, ge=0, le=1, description="part of them cut after a random row; chosen by the model if not given"
     )
+    begin_share: float = Field(
+        default=0.0, ge=0, le=1, description="part of them begun at a random row, so that a start is anywhere"
+    )
     hide_share: float = Field(
         default=0.0,
         ge=0,

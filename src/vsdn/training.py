@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vsdn import metrics, objectives
 from vsdn.batches import Batch, Batches
-from vsdn.grids import Grid, until
+from vsdn.grids import Grid, since, until
 from vsdn.models import AbstractModel, segments
 from vsdn.models.base import Evidence
 from vsdn.models.latent import AbstractLatent
@@ -121,6 +121,20 @@ def cut(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
     return batch._replace(grid=jax.vmap(end)(batch.grid, jr.split(key, batch.weight.shape[0])))
 
 
+def begin(batch: Batch, share: float, least: int, *, key: PRNGKeyArray) -> Batch:
+    """The batch with each series, by a coin of this `share`, begun at a row that leaves so many at `least`."""
+    if share == 0:
+        return batch
+
+    def start(grid: Grid, key: PRNGKeyArray) -> Grid:
+        coin_key, row_key = jr.split(key)
+        num_rows = jnp.sum(grid.mask.any(axis=1))
+        row = jr.randint(row_key, (), 0, jnp.maximum(num_rows - least + 1, 1))
+        return since(grid, jnp.where(jr.bernoulli(coin_key, share), row, 0))
+
+    return batch._replace(grid=jax.vmap(start)(batch.grid, jr.split(key, batch.weight.shape[0])))
+
+
 def hide(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
     """The batch with rows that the memory is not told of, this `share` of them: from none of a series to twice as many.
 
@@ -184,6 +198,8 @@ def make_update(
         seed_key = jr.key(settings.training.seed)
         key, cut_key = jr.fold_in(seed_key, state.step), jr.fold_in(seed_key, ~state.step)  # no step is numbered so
         beta = objective.beta * jnp.minimum((state.step + 1) / warmup_steps, 1.0)
+        least = (settings.training.given_rows or 1) + 1  # one of them is foretold from the others
+        batch = begin(batch, settings.training.begin_share, least, key=jr.fold_in(cut_key, 2))
         batch = cut(batch, settings.training.cut_share or 0.0, key=cut_key)
         batch = hide(batch, settings.training.hide_share, key=jr.fold_in(cut_key, 1))
         batch = give(batch, settings.training.given_rows)
