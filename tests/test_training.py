@@ -224,9 +224,27 @@ def test_what_came_before_a_series_began_is_never_read(parts, name, key):
     np.testing.assert_array_equal(changed, gone > 0)
 
 
-def test_a_step_begins_series_by_the_setting(parts):
-    losses = [run(last_value(), parts, epochs=1, begin_share=share)[0][-1][1].loss for share in (0.0, 0.0, 1.0)]
-    assert losses[0] == losses[1] != losses[2]
+@pytest.mark.parametrize("values", [{"begin_share": 1.0}, {"given_rows": 2, "given_shift": 1.0}])
+def test_a_step_begins_and_shifts_series_by_the_settings(parts, values):
+    """The same first step from the same weights: its loss tells whether the series were others."""
+    model = make_model("ode-rnn", clock_size=0)
+    loss = lambda **values: next(iter(run(model, parts, epochs=1, **values)[0]))[0].loss_sum
+    plain = {key: value for key, value in values.items() if key == "given_rows"}
+    assert loss(**plain) == loss(**plain) != loss(**values)
+
+
+def test_given_rows_are_shifted_together_and_no_others(parts, key):
+    given = training.give(parts[0].load(parts[0].epoch()[0]), 2)
+    moved = jax.jit(jax.vmap(lambda key: training.shift(given, 0.3, key=key).grid.values))(jr.split(key, 500))
+    by = np.asarray(moved - given.grid.values)
+    told = np.asarray(given.grid.told[..., None] & given.grid.mask)
+    assert not by[:, ~told].any()
+    least, most = np.where(told, by, np.inf).min(axis=2), np.where(told, by, -np.inf).max(axis=2)
+    some = least[:, told.any(axis=1)]
+    np.testing.assert_allclose(some, most[:, told.any(axis=1)], atol=1e-5)
+    assert abs(some.std() - 0.3) < 4.5 * 0.3 / (2 * some.size) ** 0.5
+    assert np.abs(np.corrcoef(some.T) - np.eye(some.shape[1])).max() < 4.5 / 500**0.5
+    assert training.shift(given, 0.0, key=key) is given
 
 
 def test_rows_are_hidden_from_the_memory_by_their_share_and_scored_all_the_same(parts, key):

@@ -121,6 +121,8 @@ def choose(settings: Settings, table: Table) -> Settings:
         raise SettingsError(f"hide_share is for {', '.join(FLOWING)}, not for {model.model}")
     if settings.training.given_rows and model.model not in (*FLOWING, "latent-ode"):
         raise SettingsError(f"given_rows is for {', '.join(FLOWING)} and latent-ode, not for {model.model}")
+    if training.given_shift and not training.given_rows:
+        raise SettingsError("given_shift shifts the rows that are given: set given_rows, too")
     pieces = table.num_series if window is None else int(np.ceil(rows / window).sum())
     batches = -(-pieces // training.batch_size)
     epochs = int(np.clip(-(-3000 // batches), 40, 300)) if training.epochs is None else training.epochs

@@ -145,6 +145,12 @@ class TrainingSettings(Section):
         description="of each series so many rows are told, the first, and all others foretold from them, in training "
         "and validation (vsdn-*, ode-rnn, gru-ode, latent-ode)",
     )
+    given_shift: float = Field(
+        default=0.0,
+        ge=0,
+        description="in training the given rows (see given_rows) are shifted at random, each variable alike in all of "
+        "them, by so many of its deviations",
+    )
     learning_rate: float = Field(default=5e-3, gt=0, description="at its highest")
     schedule: Literal["cosine", "constant"] = Field(
         default="cosine", description="of the learning rate, after its warm-up"

@@ -157,6 +157,16 @@ def give(batch: Batch, num_rows: int | None) -> Batch:
     return batch._replace(grid=batch.grid._replace(told=told))
 
 
+def shift(batch: Batch, deviation: float, *, key: PRNGKeyArray) -> Batch:
+    """The batch with the rows that are told shifted, each variable of a series by as much in all of them."""
+    if deviation == 0 or batch.grid.told is None:
+        return batch
+    values = batch.grid.values
+    by = deviation * jr.normal(key, (values.shape[0], 1, values.shape[2]), values.dtype)
+    shifted = batch.grid.told[..., None] & batch.grid.mask
+    return batch._replace(grid=batch.grid._replace(values=jnp.where(shifted, values + by, values)))
+
+
 def thinned(batch: Batch, num_rows: int | None) -> Batch:
     """The batch with so many rows a series, evenly spread, to be foretold; all is still seen."""
     if num_rows is None or num_rows >= batch.scored.shape[1]:
@@ -203,6 +213,7 @@ def make_update(
         batch = cut(batch, settings.training.cut_share or 0.0, key=cut_key)
         batch = hide(batch, settings.training.hide_share, key=jr.fold_in(cut_key, 1))
         batch = give(batch, settings.training.given_rows)
+        batch = shift(batch, settings.training.given_shift, key=jr.fold_in(cut_key, 3))
         loss_of = lambda params: mean_loss(eqx.combine(params, static), batch, beta, settings=objective, key=key)
         loss, grads = jax.value_and_grad(loss_of)(state.params)
         good = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
