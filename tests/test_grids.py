@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from examples import make_scaler, make_table
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from vsdn.data import Scaler, Table
 from vsdn.errors import DataError
-from vsdn.grids import Marching, bucket_lengths, make_grids, make_queries
+from vsdn.grids import Marching, bucket_lengths, make_grids, make_queries, since
 
 UNIT = Scaler(np.zeros(1), np.ones(1), 1.0)
 
@@ -116,6 +118,19 @@ def test_padding_repeats_the_last_point():
         assert np.all(rows[grids.num_rows[i] :] == longest - 1)
         seen = np.asarray(batch.mask[i])[rows[: grids.num_rows[i]]]
         np.testing.assert_array_equal(seen, table.mask[table.starts[i] : table.starts[i + 1]])
+
+
+def test_a_grid_that_begins_later_is_that_of_the_rows_from_there():
+    table, series = make_table(6), np.arange(6)
+    grids_of = lambda table: make_grids(table, make_scaler(make_table(6)), Marching(0.3, periods=(7.0,)))
+    whole, number = grids_of(table), np.arange(len(table.times)) - table.starts[table.series_of_row]
+    sizes = int(whole.num_points.max()) + 1, int(whole.num_rows.max())
+    for row in range(2):  # which every series has
+        begun = jax.vmap(since, in_axes=(0, None))(whole.pad(series, *sizes), jnp.asarray(row))
+        wanted = grids_of(table.keep_rows(number >= row)).pad(series, *sizes)
+        assert begun.told is wanted.told is None
+        for one, two in zip(begun[:-1], wanted[:-1], strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-6)
 
 
 def test_unseen_values_do_not_get_into_a_grid():

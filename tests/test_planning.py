@@ -85,6 +85,20 @@ def test_models_that_read_backward_are_trained_on_beginnings():
     assert share(model="latent-ode", cut_share=0.0) == 0.0
 
 
+def test_series_with_a_common_start_do_not_begin_anywhere():
+    begun = Settings().with_values({"begin_share": 0.5})
+    assert choose(begun, make_table(20)).training.begin_share == 0.5
+    with pytest.raises(SettingsError, match="have no common start: set begin_share or start, not both"):
+        choose(begun.with_values({"start": 0.0}), make_table(20))
+
+
+def test_what_is_shifted_must_be_given():
+    shifted = Settings().with_values({"given_shift": 0.2})
+    assert choose(shifted.with_values({"given_rows": 3}), make_table(20)).training.given_shift == 0.2
+    with pytest.raises(SettingsError, match="given_shift shifts the rows that are given: set given_rows, too"):
+        choose(shifted, make_table(20))
+
+
 def test_windows_keep_every_row_and_their_size():
     table = make_table(5, max_rows=30)
     pieces = cut_windows(table, 7)

@@ -192,6 +192,61 @@ def test_series_are_cut_by_their_share_and_after_any_row_alike(parts, key):
     assert training.cut(whole, 0.0, key=key) is whole
 
 
+def test_series_begin_by_their_share_at_any_row_alike_and_enough_rows_are_left(parts, key):
+    whole = parts[0].load(parts[0].epoch()[0])
+    counts = lambda batch: batch.grid.mask.any(axis=2).sum(axis=1)
+    one = lambda share: jax.vmap(lambda key: counts(training.begin(whole, share, 3, key=key)))
+    draw = lambda share: np.asarray(jax.jit(one(share))(jr.split(key, 4000)))
+    rows = np.asarray(counts(whole))
+    choices = np.maximum(rows - 2, 1)
+    assert rows.min() == 2  # too short to begin later
+    for series, left in enumerate(draw(1.0).T):
+        shares = np.bincount(rows[series] - left, minlength=choices[series]) / len(left)
+        assert len(shares) == choices[series]
+        assert np.all(np.abs(shares - 1 / choices[series]) < 4.5 * (1 / choices[series] / len(left)) ** 0.5)
+    later, expected = (draw(0.3) < rows).mean(axis=0), 0.3 * (1 - 1 / choices)
+    assert np.all(np.abs(later - expected) <= 4.5 * (expected / 4000) ** 0.5)
+    assert training.begin(whole, 0.0, 3, key=key) is whole
+
+
+@pytest.mark.parametrize("name", ["ode-rnn", "vsdn-s", "latent-ode"])
+def test_what_came_before_a_series_began_is_never_read(parts, name, key):
+    whole = parts[0].load(parts[0].epoch()[0])
+    begun = training.begin(whole, 1.0, 2, key=key)
+    gone = whole.grid.mask.any(axis=2).sum(axis=1) - begun.grid.mask.any(axis=2).sum(axis=1)
+    early = jnp.cumsum(whole.grid.mask.any(axis=2), axis=1) <= gone[:, None]
+    moved = whole._replace(grid=whole.grid._replace(values=whole.grid.values + early[..., None]))
+    model, keys = make_model(name, clock_size=0), jr.split(key, len(gone))
+    evidence = jax.jit(lambda batch: model.batch_evidence(batch.grid, num_samples=2, keys=keys).log_lik)
+    assert gone.max() > 1
+    np.testing.assert_array_equal(evidence(begun), evidence(training.begin(moved, 1.0, 2, key=key)))
+    changed = np.any(evidence(whole) != evidence(moved), axis=1)
+    np.testing.assert_array_equal(changed, gone > 0)
+
+
+@pytest.mark.parametrize("values", [{"begin_share": 1.0}, {"given_rows": 2, "given_shift": 1.0}])
+def test_a_step_begins_and_shifts_series_by_the_settings(parts, values):
+    """The same first step from the same weights: its loss tells whether the series were others."""
+    model = make_model("ode-rnn", clock_size=0)
+    loss = lambda **values: next(iter(run(model, parts, epochs=1, **values)[0]))[0].loss_sum
+    plain = {key: value for key, value in values.items() if key == "given_rows"}
+    assert loss(**plain) == loss(**plain) != loss(**values)
+
+
+def test_given_rows_are_shifted_together_and_no_others(parts, key):
+    given = training.give(parts[0].load(parts[0].epoch()[0]), 2)
+    moved = jax.jit(jax.vmap(lambda key: training.shift(given, 0.3, key=key).grid.values))(jr.split(key, 500))
+    by = np.asarray(moved - given.grid.values)
+    told = np.asarray(given.grid.told[..., None] & given.grid.mask)
+    assert not by[:, ~told].any()
+    least, most = np.where(told, by, np.inf).min(axis=2), np.where(told, by, -np.inf).max(axis=2)
+    some = least[:, told.any(axis=1)]
+    np.testing.assert_allclose(some, most[:, told.any(axis=1)], atol=1e-5)
+    assert abs(some.std() - 0.3) < 4.5 * 0.3 / (2 * some.size) ** 0.5
+    assert np.abs(np.corrcoef(some.T) - np.eye(some.shape[1])).max() < 4.5 / 500**0.5
+    assert training.shift(given, 0.0, key=key) is given
+
+
 def test_rows_are_hidden_from_the_memory_by_their_share_and_scored_all_the_same(parts, key):
     whole = parts[0].load(parts[0].epoch()[0])
     hide = jax.jit(jax.vmap(lambda key: training.hide(whole, 0.3, key=key).grid.told))

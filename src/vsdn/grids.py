@@ -89,6 +89,18 @@ def until(grid: Grid, point: Int[Array, ""]) -> Grid:
     return grid._replace(dt=jnp.where(later, 0.0, grid.dt), mask=grid.mask & ~later[:, None])
 
 
+def since(grid: Grid, row: Int[Array, ""]) -> Grid:
+    """The grid as it begins at a row, by its number: what came before is gone, and there is more padding at the end."""
+    last_point, last_number, first = grid.dt.shape[0] - 1, grid.rows.shape[0] - 1, grid.rows[row]
+    point = jnp.minimum(jnp.arange(last_point + 1, dtype=jnp.int32) + first, last_point)  # the last one is padding
+    number = jnp.arange(last_number + 1, dtype=jnp.int32) + row
+    old = grid.rows[jnp.minimum(number, last_number)]
+    rows = jnp.where((number <= last_number) & (old < last_point), old - first, last_point)
+    told = None if grid.told is None else grid.told[point]
+    dt = grid.dt[point].at[0].set(0.0)
+    return Grid(dt, grid.values[point], grid.mask[point], grid.clock[point], rows, told)
+
+
 def last_row(grid: Grid) -> Int[Array, " point"]:
     """The last point up to and with each one at which something was seen; −1 before the first."""
     return _last(grid.mask.any(axis=1))

@@ -111,12 +111,18 @@ def choose(settings: Settings, table: Table) -> Settings:
         raise SettingsError(
             "a window cuts series into pieces, which have no common start: set window or start, not both"
         )
+    if training.begin_share and data.start is not None:
+        raise SettingsError(
+            "series that begin at a random row have no common start: set begin_share or start, not both"
+        )
     if settings.objective.save_memory and model.model not in SEGMENTED:
         raise SettingsError(f"save_memory is for {' and '.join(SEGMENTED)}, not for {model.model}")
     if settings.training.hide_share and model.model not in FLOWING:
         raise SettingsError(f"hide_share is for {', '.join(FLOWING)}, not for {model.model}")
     if settings.training.given_rows and model.model not in (*FLOWING, "latent-ode"):
         raise SettingsError(f"given_rows is for {', '.join(FLOWING)} and latent-ode, not for {model.model}")
+    if training.given_shift and not training.given_rows:
+        raise SettingsError("given_shift shifts the rows that are given: set given_rows, too")
     pieces = table.num_series if window is None else int(np.ceil(rows / window).sum())
     batches = -(-pieces // training.batch_size)
     epochs = int(np.clip(-(-3000 // batches), 40, 300)) if training.epochs is None else training.epochs

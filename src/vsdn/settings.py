@@ -130,6 +130,9 @@ class TrainingSettings(Section):
     cut_share: float | None = Field(
         default=None, ge=0, le=1, description="part of them cut after a random row; chosen by the model if not given"
     )
+    begin_share: float = Field(
+        default=0.0, ge=0, le=1, description="part of them begun at a random row, so that a start is anywhere"
+    )
     hide_share: float = Field(
         default=0.0,
         ge=0,
@@ -141,6 +144,12 @@ class TrainingSettings(Section):
         ge=1,
         description="of each series so many rows are told, the first, and all others foretold from them, in training "
         "and validation (vsdn-*, ode-rnn, gru-ode, latent-ode)",
+    )
+    given_shift: float = Field(
+        default=0.0,
+        ge=0,
+        description="in training the given rows (see given_rows) are shifted at random, each variable alike in all of "
+        "them, by so many of its deviations",
     )
     learning_rate: float = Field(default=5e-3, gt=0, description="at its highest")
     schedule: Literal["cosine", "constant"] = Field(

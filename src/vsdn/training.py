@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vsdn import metrics, objectives
 from vsdn.batches import Batch, Batches
-from vsdn.grids import Grid, until
+from vsdn.grids import Grid, since, until
 from vsdn.models import AbstractModel, segments
 from vsdn.models.base import Evidence
 from vsdn.models.latent import AbstractLatent
@@ -121,6 +121,20 @@ def cut(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
     return batch._replace(grid=jax.vmap(end)(batch.grid, jr.split(key, batch.weight.shape[0])))
 
 
+def begin(batch: Batch, share: float, least: int, *, key: PRNGKeyArray) -> Batch:
+    """The batch with each series, by a coin of this `share`, begun at a row that leaves so many at `least`."""
+    if share == 0:
+        return batch
+
+    def start(grid: Grid, key: PRNGKeyArray) -> Grid:
+        coin_key, row_key = jr.split(key)
+        num_rows = jnp.sum(grid.mask.any(axis=1))
+        row = jr.randint(row_key, (), 0, jnp.maximum(num_rows - least + 1, 1))
+        return since(grid, jnp.where(jr.bernoulli(coin_key, share), row, 0))
+
+    return batch._replace(grid=jax.vmap(start)(batch.grid, jr.split(key, batch.weight.shape[0])))
+
+
 def hide(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
     """The batch with rows that the memory is not told of, this `share` of them: from none of a series to twice as many.
 
@@ -141,6 +155,16 @@ def give(batch: Batch, num_rows: int | None) -> Batch:
     first = jnp.cumsum(batch.grid.mask.any(axis=2), axis=1, dtype=jnp.int32) <= num_rows
     told = first if batch.grid.told is None else first & batch.grid.told
     return batch._replace(grid=batch.grid._replace(told=told))
+
+
+def shift(batch: Batch, deviation: float, *, key: PRNGKeyArray) -> Batch:
+    """The batch with the rows that are told shifted, each variable of a series by as much in all of them."""
+    if deviation == 0 or batch.grid.told is None:
+        return batch
+    values = batch.grid.values
+    by = deviation * jr.normal(key, (values.shape[0], 1, values.shape[2]), values.dtype)
+    shifted = batch.grid.told[..., None] & batch.grid.mask
+    return batch._replace(grid=batch.grid._replace(values=jnp.where(shifted, values + by, values)))
 
 
 def thinned(batch: Batch, num_rows: int | None) -> Batch:
@@ -184,9 +208,12 @@ def make_update(
         seed_key = jr.key(settings.training.seed)
         key, cut_key = jr.fold_in(seed_key, state.step), jr.fold_in(seed_key, ~state.step)  # no step is numbered so
         beta = objective.beta * jnp.minimum((state.step + 1) / warmup_steps, 1.0)
+        least = (settings.training.given_rows or 1) + 1  # one of them is foretold from the others
+        batch = begin(batch, settings.training.begin_share, least, key=jr.fold_in(cut_key, 2))
         batch = cut(batch, settings.training.cut_share or 0.0, key=cut_key)
         batch = hide(batch, settings.training.hide_share, key=jr.fold_in(cut_key, 1))
         batch = give(batch, settings.training.given_rows)
+        batch = shift(batch, settings.training.given_shift, key=jr.fold_in(cut_key, 3))
         loss_of = lambda params: mean_loss(eqx.combine(params, static), batch, beta, settings=objective, key=key)
         loss, grads = jax.value_and_grad(loss_of)(state.params)
         good = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
