@@ -48,7 +48,7 @@ def test_grid_is_the_rule_followed_by_hand(gaps, max_step, lead):
     start = None if lead is None else times[0] - lead / 16
     grids = make_grids(one_series(times), UNIT, Marching(max_step, start))
     points, marks = march_by_hand(times, max_step, start)
-    np.testing.assert_allclose(np.cumsum(grids.dt) + points[0], points, rtol=1e-12)
+    np.testing.assert_allclose(np.cumsum(grids.dt) + points[0], points, rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(grids.point_of_row, marks)
     np.testing.assert_array_equal(np.flatnonzero(grids.row_of_point >= 0), marks)
     assert np.all(grids.dt[1:] < 1.5 * max_step)
