@@ -479,3 +479,14 @@ def test_a_row_may_have_a_choice_of_its_own():
 def test_a_score_that_is_no_number_is_told_as_such():
     assert tables.shown(tables.spread([1.0, float("nan")]) or (0.0, 0.0), 2) == "nan ± nan"
     assert tables.shown(tables.spread([1.0, 2.0]) or (0.0, 0.0), 2) == "1.50 ± 0.71"
+
+
+def test_a_task_may_be_asked_with_some_settings_alone():
+    later = '[tasks.smoothing]\ntitle = "Later"\ntask = "interpolation"\npresets = ["tuned"]\n\n[presets.paper]'
+    before, now = (
+        {job.name: job for job in make_jobs(parse_plan(text))}
+        for text in (TINY, TINY.replace("[presets.paper]", later))
+    )
+    assert set(now["last-value-vae-1"].tasks) == {"prediction", "smoothing"}
+    assert set(now["paper-last-value-vae-1"].tasks) == {"prediction"}
+    assert now["paper-last-value-vae-1"].key == before["paper-last-value-vae-1"].key != now["last-value-vae-1"].key

@@ -15,7 +15,7 @@ from vsdn.settings import Section, Settings
 
 Result = dict[str, Any]  # what `NAME.json` holds
 KEY_DIGITS = 16
-WORDS = ("title", "only", "beside", "column")  # of a task: how it is called and where it is shown
+WORDS = ("title", "only", "presets", "beside", "column")  # of a task: how it is called and where it is shown
 
 
 class Job(Section):
@@ -91,7 +91,7 @@ def _make_job(plan: Plan, preset: str, row: Row, repeat: int) -> Job:
         reference=row.reference,
         settings=None if row.model is None else plan.settings(preset, row, repeat),
         repeat=repeat,
-        tasks={name: asked for name, asked in plan.tasks.items() if plan.asks(name, row)},
+        tasks={name: asked for name, asked in plan.tasks.items() if plan.asks(name, row, preset)},
         draws=plan.draws,
     )
 

@@ -27,6 +27,7 @@ class Asked(Section):
     removed: bool = False  # whether the removed rows of the test series are scored
     method: str | None = None
     only: tuple[str, ...] = ()  # the models, or rows by name, that are asked; all if none is named
+    presets: tuple[str, ...] = PRESETS  # with these settings
     beside: str | None = None  # the task in whose table this one has its columns
     column: str = ""  # what such a column is called
 
@@ -146,10 +147,10 @@ class Plan(Section):
         only, without = self.presets[preset].only, self.presets[preset].without
         return (not only or row.model in only) and row.name not in without
 
-    def asks(self, task: str, row: Row) -> bool:
-        """Whether the model of this row is asked this task."""
-        only = self.tasks[task].only
-        return not only or row.model in only or row.name in only
+    def asks(self, task: str, row: Row, preset: str) -> bool:
+        """Whether the model of this row is asked this task, trained with these settings."""
+        only, presets = self.tasks[task].only, self.tasks[task].presets
+        return preset in presets and (not only or row.model in only or row.name in only)
 
     def choice(self, preset: str, row: Row) -> Choice:
         """The preset of a row and what is changed of it, in one."""
@@ -227,5 +228,5 @@ def _check_skeletons(plan: Plan, wanted: Skeletons) -> None:
             raise SettingsError(f"skeletons are drawn of rows with a model, but {each.row!r} is none")
         if each.task not in plan.tasks or not plan.tasks[each.task].removed:
             raise SettingsError(f"skeletons are drawn at removed frames, of which {each.task!r} is no task")
-        if not plan.asks(each.task, rows[each.row]):
+        if not any(plan.asks(each.task, rows[each.row], preset) for preset in plan.presets):
             raise SettingsError(f"{each.row} is drawn by the task {each.task}, which its model is not asked")

@@ -53,7 +53,8 @@ def _draw(plan: Plan, preset: str, out: Path, folder: Path, data: Path, record: 
     repeat = next((each for each in plan.repeats if any((each, posed.row) in done for posed in drawn)), None)
     if repeat is None:
         return []
-    jobs = {posed: done[repeat, posed.row] for posed in drawn if (repeat, posed.row) in done}
+    found = {posed: done[repeat, posed.row] for posed in drawn if (repeat, posed.row) in done}
+    jobs = {posed: job for posed, job in found.items() if posed.task in job.tasks}
     path = folder / "figures" / f"skeletons-{preset}"
     if away := list(dict.fromkeys(job.name for job in jobs.values() if read_result(out, job) is None)):
         stay = "stay as they are" if path.with_suffix(".png").exists() else "are not drawn"
