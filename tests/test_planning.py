@@ -124,3 +124,10 @@ def test_too_little_to_learn_from():
     single.mask[:] = [[True, False]]
     with pytest.raises(DataError, match="only 1 observation in all"):
         make_plan(single, None, Settings())
+
+
+@pytest.mark.parametrize(("model", "heeded"), [("ode-rnn", True), ("gru-ode", False)])
+def test_what_a_memory_cannot_keep_is_said(model, heeded):
+    settings = Settings().with_values({"model": model, "keep_usual": True})
+    said = [note for note in make_plan(make_table(12), None, settings).notes if "keep_usual" in note]
+    assert said == ([] if heeded else ["keep_usual is for vsdn-f, vsdn-s, ode-rnn: gru-ode goes without"])

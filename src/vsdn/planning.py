@@ -9,13 +9,14 @@ from vsdn.data import Scaler, Table, TimeAxis, default_max_step, default_time_sc
 from vsdn.errors import DataError, SettingsError
 from vsdn.frames import parse_times
 from vsdn.grids import Marching, make_grids
-from vsdn.settings import DataSettings, Settings
+from vsdn.settings import DataSettings, ModelSettings, Settings
 
 PERIODS = {"hour": 3600.0, "day": 86400.0, "week": 604800.0, "month": 2629746.0, "year": 31556952.0}  # seconds
 ENOUGH_SERIES = 10  # to hold out whole series; with fewer, the last rows of each are held out
 MOST_STEPS = 10**8  # of the grids of a table in all: more would not fit into memory
 SEGMENTED = ("vsdn-f", "vsdn-s")  # the models whose evidence can be had in segments
 FLOWING = ("vsdn-f", "vsdn-s", "ode-rnn", "gru-ode")  # the models whose memory need not be told of every row
+KEEPING = ("vsdn-f", "vsdn-s", "ode-rnn")  # the models whose memory can keep values as they were seen
 WINDOW = 200  # rows of a training piece, where a series is more than twice as long
 
 # A model that reads a series from its end foretells from beginnings of it, so it must learn to read beginnings.
@@ -57,7 +58,7 @@ def make_plan(table: Table, valid: Table | None, settings: Settings, scaler: Sca
         scaler,
         Batches.make(make_grids(train, scaler, marching), size, buckets or 1),
         Batches.make(make_grids(parts.valid, scaler, marching, scored=parts.scored), min(size, 256), 1),
-        notes=(_say(parts, valid),),
+        notes=(_say(parts, valid), *_unheeded(settings.model)),
     )
 
 
@@ -98,6 +99,14 @@ def _say(parts: Parts, valid: Table | None) -> str:
     if parts.scored.all():
         return f"validation: {parts.valid.num_series} series held out at random, {count} values"
     return f"validation: the last rows of each series held out, {count} values"
+
+
+def _unheeded(model: ModelSettings) -> tuple[str, ...]:
+    """What is asked of a memory that cannot do it: a preset may be for several models, so it is said, not refused."""
+    asked = [name for name in ("keep_last", "keep_usual") if getattr(model, name)]
+    if not asked or model.model in KEEPING:
+        return ()
+    return (f"{' and '.join(asked)} is for {', '.join(KEEPING)}: {model.model} goes without",)
 
 
 def choose(settings: Settings, table: Table) -> Settings:
