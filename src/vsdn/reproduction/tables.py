@@ -152,6 +152,8 @@ def _compared(book: Book, task: str) -> str:
             columns.append([book.printed(task, row, score) for row in rows])
         for name in tasks:
             for preset, about in plan.presets.items():
+                if preset not in plan.tasks[name].presets:
+                    continue
                 also = f", {plan.tasks[name].column}" if name != task else ""
                 heads.append(f"{HEADINGS[score]}, {about.title}{also}{book.mark(about.why)}")
                 columns.append([book.cell(name, preset, row, score) for row in rows])
