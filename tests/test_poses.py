@@ -130,7 +130,7 @@ def travel(skeleton, frames: np.ndarray) -> float:
 
 @pytest.mark.filterwarnings("ignore::vsdn.errors.FewParticlesWarning")
 @pytest.mark.parametrize(
-    "model", [pytest.param("last-value", marks=pytest.mark.thorough), pytest.param("vsdn-s", marks=pytest.mark.slow)]
+    "model", ["last-value", pytest.param("vsdn-s", marks=[pytest.mark.slow, pytest.mark.thorough])]
 )
 def test_what_is_drawn_is_what_the_models_foretell(model, done, data, tmp_path, monkeypatch):
     shapes, make = [], skeletons._figure

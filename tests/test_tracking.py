@@ -102,7 +102,7 @@ def test_what_is_kept_goes_along(kept):
     np.testing.assert_allclose(ask(state, table.times[-1] + np.array([0.1, 4.0])), wanted, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_frame_is_that_of_forecast_in_32_bits_too():
     fitted, table = make_fitted(start=-0.4), make_rows(12, series=3)
     times = [20.0, 20.25]

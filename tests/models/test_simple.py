@@ -35,7 +35,7 @@ def test_the_last_value_is_carried_forward_and_its_variance_grows_with_the_gap(k
             np.testing.assert_allclose((mean[row, channel], variance[row, channel]), wanted, rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("x64", "lenient")
 def test_the_fitted_variance_is_that_of_a_noisy_brownian_motion():
     """w(t) + noise, seen twice: the second value is N(first, 2 noise² + σ² gap), so errors are known exactly."""
