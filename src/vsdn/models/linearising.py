@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, last_row, within
+from vsdn.grids import Grid, Queries, within
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import AbstractOnline, Answer
-from vsdn.models.trying import LATER_ROWS, along, some_at_once
+from vsdn.models.trying import LATER_ROWS, along, some_at_once, visit_later
 from vsdn.particles import either
 
 MOST_PATHS = 4  # of a latent state, whose spread is little where a memory keeps what goes together
@@ -83,25 +83,16 @@ def foretell_rows(
 ) -> Later:
     """How the next rows after a point are foretold, from a state `length` after it: until each variable was seen, but
     no more than LATER_ROWS."""
-    last, num_channels = last_row(grid)[-1], grid.values.shape[1]
-
-    def is_on(at: tuple) -> Bool[Array, ""]:
-        number, row, _, later = at
-        return (number <= last) & (row < LATER_ROWS) & ~later.mask.any(axis=0).all()
-
-    def step(at: tuple) -> tuple:
-        number, row, state, later = at
-        dt = grid.dt[number] - jnp.where(number == point + 1, length, 0.0)
-        moved = either(dt > 0, model.advance(state, grid.clock[number - 1], dt), state)
-        y, mask, clock = grid.values[number], grid.mask[number], grid.clock[number]
-        said = Later(moments_of(model.likelihood, model.look(moved, clock)), jnp.where(mask, y, 0.0), mask)
-        later = jax.tree.map(lambda all, one: all.at[row].set(one), later, said)  # overwritten where nothing was seen
-        taken = either(mask.any(), model.take(moved, y, mask, clock), moved)
-        return number + 1, row + mask.any().astype(row.dtype), taken, later
-
-    empty = jnp.zeros((LATER_ROWS, num_channels), grid.values.dtype)
+    empty = jnp.zeros((LATER_ROWS, grid.values.shape[1]), grid.values.dtype)
     nothing = Later(Moments(empty, jnp.ones_like(empty)), empty, empty > 0)
-    return jax.lax.while_loop(is_on, step, (point + 1, jnp.zeros_like(point), state, nothing))[3]
+
+    def note(later: Later, row: Array, said: Array, y: Array, mask: Array) -> Later:
+        one = Later(moments_of(model.likelihood, said), y, mask)
+        return jax.tree.map(lambda all, one: all.at[row].set(one), later, one)  # the next takes its place if unseen
+
+    return visit_later(
+        model, grid, state, point, length, nothing, note, is_enough=lambda later: later.mask.any(axis=0).all()
+    )
 
 
 def moments_of(likelihood: Likelihood, params: Float[Array, "sample channel param"]) -> Moments:

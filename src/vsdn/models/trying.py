@@ -126,23 +126,41 @@ def foretell_later(
     model: AbstractOnline, grid: Grid, state: Any, point: Int[Array, ""], length: Float[Array, ""]
 ) -> Float[Array, ""]:
     """The log-density of the next LATER_ROWS rows after a point, from a state `length` after it."""
+
+    def add(total: Array, _: Array, said: Array, y: Array, mask: Array) -> Array:
+        return total + jnp.sum(jnp.where(mask, model.likelihood.log_prob(said[0], y), 0.0))
+
+    return visit_later(model, grid, state, point, length, jnp.zeros((), grid.dt.dtype), add)
+
+
+def visit_later(
+    model: AbstractOnline,
+    grid: Grid,
+    state: Any,
+    point: Int[Array, ""],
+    length: Float[Array, ""],
+    begin: Any,
+    visit: Callable[[Any, Array, Array, Array, Array], Any],
+    is_enough: Callable[[Any], Bool[Array, ""]] = lambda _: jnp.zeros((), bool),
+) -> Any:
+    """What `visit` makes of `begin` along the points after one, from a state `length` after it, until LATER_ROWS rows
+    were seen or it is enough. It is told the number of the row, what is foretold of it, and what was seen."""
     last = last_row(grid)[-1]
 
     def is_on(at: tuple) -> Bool[Array, ""]:
-        number, rows, _, _ = at
-        return (number <= last) & (rows < LATER_ROWS)
+        number, row, _, made = at
+        return (number <= last) & (row < LATER_ROWS) & ~is_enough(made)
 
     def step(at: tuple) -> tuple:
-        number, rows, state, total = at
+        number, row, state, made = at
         dt = grid.dt[number] - jnp.where(number == point + 1, length, 0.0)
         moved = either(dt > 0, model.advance(state, grid.clock[number - 1], dt), state)
         y, mask, clock = grid.values[number], grid.mask[number], grid.clock[number]
-        log_prob = model.likelihood.log_prob(model.look(moved, clock)[0], jnp.where(mask, y, 0.0))
+        made = visit(made, row, model.look(moved, clock), jnp.where(mask, y, 0.0), mask)
         taken = either(mask.any(), model.take(moved, y, mask, clock), moved)
-        return number + 1, rows + mask.any().astype(rows.dtype), taken, total + jnp.sum(jnp.where(mask, log_prob, 0.0))
+        return number + 1, row + mask.any().astype(row.dtype), taken, made
 
-    begin = (point + 1, jnp.zeros_like(point), state, jnp.zeros((), grid.dt.dtype))
-    return jax.lax.while_loop(is_on, step, begin)[3]
+    return jax.lax.while_loop(is_on, step, (point + 1, jnp.zeros_like(point), state, begin))[3]
 
 
 def mixture_of(
