@@ -37,6 +37,7 @@ class Clock:
     def __init__(self, path: Path, before: dict[str, float]):
         self.path, self.before = path, before
         self.began, self.over = (time.monotonic(), time.process_time()), threading.Event()
+        self.total: dict[str, float] = {}
 
     def __enter__(self) -> "Clock":
         threading.Thread(target=self._tick, daemon=True).start()
@@ -44,7 +45,8 @@ class Clock:
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
-        write_json(self.path, self.cost())
+        self.total = self.cost()  # once: what is told of the run is what its file says, to the digit
+        write_json(self.path, self.total)
 
     def cost(self) -> dict[str, float]:
         now = {"seconds": time.monotonic() - self.began[0], "cpu_seconds": time.process_time() - self.began[1]}
@@ -114,7 +116,7 @@ def train(job: Job, wanted: Settings, parts: Parts, out: Path) -> Trained:
             fitted = resume(folder, parts.train, valid=parts.valid, progress=False)
         else:
             fitted = fit(parts.train, valid=parts.valid, settings=given, out=folder, overwrite=True, progress=False)
-    return Trained(fitted, clock.cost(), () if why is None else (f"{why}: trained anew",))
+    return Trained(fitted, clock.total, () if why is None else (f"{why}: trained anew",))
 
 
 def _why_anew(folder: Path, wanted: Settings, parts: Parts) -> str | None:
