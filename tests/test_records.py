@@ -12,10 +12,11 @@ import pytest
 from tiny import TINY, fill
 
 from vsdn import cli
+from vsdn.cli import reproduce
 from vsdn.datasets import DATASETS
 from vsdn.errors import RunError
 from vsdn.files import read_json, write_json
-from vsdn.reproduction import command, results
+from vsdn.reproduction import results, running
 from vsdn.reproduction.jobs import NO_RECORD, Record, changes, make_jobs, read_result, result_path, write_result
 from vsdn.reproduction.plans import parse_plan, plan_names, read_plan
 from vsdn.reproduction.records import CURVES, RUNS, SETTINGS, VERSIONS, read_record, runs_csv
@@ -329,13 +330,13 @@ def test_a_kill_while_results_are_written_damages_no_record(tmp_path, monkeypatc
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """A function to the words of a command that reproduces the tiny plan in a folder, without training anything."""
-    monkeypatch.setattr(command, "read_plan", lambda name: parse_plan(TINY))
+    monkeypatch.setattr(reproduce, "read_plan", lambda name: parse_plan(TINY))
 
     def untrained(jobs, *args, **how):
         assert jobs == [], "what is done is not repeated"
-        return command.Outcome()
+        return running.Outcome()
 
-    monkeypatch.setattr(command.running, "run", untrained)
+    monkeypatch.setattr(running, "run", untrained)
     monkeypatch.setitem(DATASETS, "double-ou", dataclasses.replace(DATASETS["double-ou"], load=lambda *which: None))
     return lambda *words: ["reproduce", "tiny", "--out", str(tmp_path), "--results", str(tmp_path / "results"), *words]
 
@@ -381,8 +382,8 @@ def test_a_run_that_the_record_has_with_other_settings_is_done_again(tmp_path, c
     for path in tmp_path.glob("*.json"):
         path.unlink()
     asked = []
-    monkeypatch.setattr(command, "read_plan", lambda name: parse_plan(TINY.replace("epochs = 2", "epochs = 3")))
-    monkeypatch.setattr(command.running, "run", lambda jobs, *a, **k: asked.extend(jobs) or command.Outcome())
+    monkeypatch.setattr(reproduce, "read_plan", lambda name: parse_plan(TINY.replace("epochs = 2", "epochs = 3")))
+    monkeypatch.setattr(running, "run", lambda jobs, *a, **k: asked.extend(jobs) or running.Outcome())
     assert cli.main(tiny("--seeds", "1")) == 0
     said = capsys.readouterr().err
     assert [job.name for job in asked] == ["last-value-vae-1", "mean-vae-1"]

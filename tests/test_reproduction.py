@@ -15,13 +15,14 @@ import pytest
 from tiny import TINY, fill
 
 from vsdn import cli, fitting
+from vsdn.cli.reproduce import reproduce
 from vsdn.datasets import DATASETS, double_ou
 from vsdn.datasets.base import Dataset, Parts
 from vsdn.errors import SettingsError
 from vsdn.files import read_json, write_json
 from vsdn.models import MODELS
 from vsdn.progress import Interrupt
-from vsdn.reproduction import command, figures, running, tables, worker
+from vsdn.reproduction import figures, running, tables, worker
 from vsdn.reproduction.jobs import Job, changes, make_jobs, read_result, result_path, write_result
 from vsdn.reproduction.plans import parse_plan, plan_names, read_plan
 from vsdn.reproduction.references import REFERENCES
@@ -409,7 +410,7 @@ def test_what_cannot_be_asked_for_is_refused(tmp_path):
         ({"model": ["median"]}, "models of this plan"),
     ):
         with pytest.raises(SettingsError, match=said):
-            command.reproduce("double-ou", out=tmp_path, list=True, **options)
+            reproduce("double-ou", out=tmp_path, list=True, **options)
 
 
 def test_listing_runs_nothing(capsys, tmp_path):

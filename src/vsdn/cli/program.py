@@ -13,8 +13,11 @@ from typing import Annotated, Any
 import typer
 
 import vsdn
-from vsdn import dataset_command, demonstration, exported, skeleton_command, streaming
-from vsdn.console import Json, Quiet, print_rows, remark
+from vsdn import demonstration, exported, streaming
+from vsdn.cli import datasets
+from vsdn.cli.console import Json, Quiet, print_rows, remark
+from vsdn.cli.reproduce import reproduce
+from vsdn.cli.skeleton import skeleton
 from vsdn.data import Table
 from vsdn.errors import DataError, SettingsError, VsdnError, VsdnWarning
 from vsdn.exported import Exported
@@ -24,7 +27,6 @@ from vsdn.frames import Columns, check_suffix, csv_bytes, write_frame
 from vsdn.models import MODELS
 from vsdn.plots import SUFFIXES
 from vsdn.questions import DRAWS, QUANTILES
-from vsdn.reproduction.command import reproduce
 from vsdn.settings import LAST_SEED, MOST_PATHS, parse_assignments, preset_names, read_config
 
 app = typer.Typer(
@@ -620,14 +622,10 @@ def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
 
 
 app.command()(reproduce)
-app.add_typer(dataset_command.app, name="datasets")
-app.command()(skeleton_command.skeleton)
+app.add_typer(datasets.app, name="datasets")
+app.command()(skeleton)
 
 
 def run() -> None:
     """The console script."""
     sys.exit(main())
-
-
-if __name__ == "__main__":
-    run()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vsdn.console import Json, Quiet, print_rows, remark
+from vsdn.cli.console import Json, Quiet, print_rows, remark
 from vsdn.data import Table
 from vsdn.datasets import DATASETS, double_ou
 from vsdn.datasets.base import Dataset, Parts, check_fold, concatenate, data_folder
