@@ -16,7 +16,7 @@ import pytest
 import typer.main
 
 from vsdn import cli, demonstration, fitting, settings
-from vsdn.cli import program
+from vsdn.cli import training
 
 SMALL = {"hidden_size": 4, "latent_size": 3, "width": 5, "init_width": 4, "num_paths": 2, "valid_paths": 2}
 QUICK = SMALL | {"batch_size": 10, "num_buckets": 1, "epochs": 2}
@@ -183,7 +183,7 @@ def test_info_tells_epochs_done_of_all(run, vsdn):
 
 
 def test_a_score_that_is_not_finite_is_null_in_json(run, tmp_path, vsdn, monkeypatch):
-    monkeypatch.setattr(program, "_info", lambda *_: {"validation nll": float("inf")})
+    monkeypatch.setattr(training, "_info", lambda *_: {"validation nll": float("inf")})
     assert json.loads(vsdn("info", run, "--json"), parse_constant=pytest.fail)["validation nll"] is None
 
 

@@ -1,15 +1,17 @@
-"""What the commands share: options that mean the same everywhere, and how things are said."""
+"""How things are said: results on standard output, remarks where they are in no program's way."""
 
+import contextlib
+import json
+import math
 import sys
-from collections.abc import Iterable
-from typing import Annotated
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no remarks.")]
+from vsdn.errors import VsdnWarning
 
 
 def remark(notes: Iterable[str], quiet: bool = False) -> None:
@@ -18,9 +20,32 @@ def remark(notes: Iterable[str], quiet: bool = False) -> None:
         print(note, file=sys.stderr)
 
 
+@contextlib.contextmanager
+def warnings_as_remarks(quiet: bool = False) -> Iterator[None]:
+    """Nothing; what the library warns of is said as a remark, once the work is done."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", VsdnWarning)
+        yield
+    remark((str(each.message) for each in caught if issubclass(each.category, VsdnWarning)), quiet)
+
+
 def print_rows(rows: Iterable[tuple[str, str]]) -> None:
     """Nothing; names and what is said of each, in two columns."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, text in rows:
         table.add_row(name, text)
     Console().print(table)
+
+
+def print_values(values: dict[str, Any], as_json: bool) -> None:
+    """Nothing; names and values, for a person or a program."""
+    if as_json:
+        print(json.dumps(finite(values)))
+        return
+    text = lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)
+    print_rows((name, text(value)) for name, value in values.items())
+
+
+def finite(values: dict[str, Any]) -> dict[str, Any]:
+    """The same without infinity and NaN, for which JSON has no word."""
+    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from vsdn.cli.console import Json, Quiet, print_rows, remark
+from vsdn.cli.console import print_rows, remark
+from vsdn.cli.options import Json, Quiet
 from vsdn.data import Table
 from vsdn.datasets import DATASETS, double_ou
 from vsdn.datasets.base import Dataset, Parts, check_fold, concatenate, data_folder

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vsdn.cli.console import Quiet
+from vsdn.cli.options import Quiet
 from vsdn.datasets import DATASETS
 from vsdn.datasets.base import data_folder
 from vsdn.errors import SettingsError

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vsdn.cli.console import Quiet
+from vsdn.cli.options import Quiet
 from vsdn.datasets.asf import read_amc, read_asf
 from vsdn.errors import DataError, SettingsError
 from vsdn.files import check_writable

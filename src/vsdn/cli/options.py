@@ -1,0 +1,50 @@
+"""Options that mean the same in every command, and what is meant by their text."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vsdn.errors import SettingsError
+from vsdn.questions import QUANTILES
+from vsdn.settings import LAST_SEED, MOST_PATHS
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by vsdn fit.")]
+Data = Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet table: id, time, a column a variable.")]
+IdColumn = Annotated[str | None, typer.Option(help="Name of the id column, if it is not 'id'.")]
+TimeColumn = Annotated[str | None, typer.Option(help="Name of the time column, if it is not 'time'.")]
+
+Times = Annotated[str | None, typer.Option(help="Times, e.g. 1.5,2.5 or 2024-03-01,2024-03-02.")]
+EveryWithin = Annotated[float | None, typer.Option(help="A step from each series' first observation to its last, ...")]
+Until = Annotated[str | None, typer.Option(help="... until this time.")]
+At = Annotated[Path | None, typer.Option(help="A table of id and time: one answer a row.")]
+
+DRAWS_HELP = "Latent paths a series: more are more exact, and slower."
+Draws = Annotated[int, typer.Option(min=1, max=MOST_PATHS, help=DRAWS_HELP)]
+Seed = Annotated[int, typer.Option(min=0, max=LAST_SEED, help="Same seed, same answer.")]
+LEVELS = ",".join(map(str, QUANTILES))
+Quantiles = Annotated[str, typer.Option(help="Levels of the quantiles.")]
+Smoothing = Annotated[
+    str | None,
+    typer.Option(
+        help="linearised or tried; vsdn-f, vsdn-s: posterior or particles, too. [default: what suits its training]"
+    ),
+]
+Latent = Annotated[bool, typer.Option("--latent", help="The latent state in place of the variables.")]
+
+Out = Annotated[Path | None, typer.Option(help="A .csv or .parquet file; else CSV is printed.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no remarks.")]
+
+
+def numbers(text: str, option: str) -> list[float]:
+    """The numbers between the commas of an option."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise SettingsError(f"{option} wants numbers with commas between, but got {text!r}") from None
+
+
+def words(text: str) -> list[str]:
+    """What stands between the commas of an option: times, ids."""
+    return [part.strip() for part in text.split(",")]

@@ -1,0 +1,67 @@
+"""The commands that hold a model against a table: likelihood, evaluate."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vsdn.cli.console import print_values, warnings_as_remarks
+from vsdn.cli.options import Data, Draws, IdColumn, Json, Out, Quiet, Run, Seed, TimeColumn
+from vsdn.cli.tables import check_outputs, give, open_run
+from vsdn.frames import Columns
+from vsdn.questions import DRAWS
+
+
+def likelihood(
+    run: Run,
+    data: Data,
+    out: Out = None,
+    draws: Draws = DRAWS,
+    seed: Seed = 0,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell the log-likelihood of each series: which ones does the model find strange?
+
+    Example: vsdn likelihood run patients.csv --out likelihood.csv
+    """
+    check_outputs(out)
+    fitted, table = open_run(run, data, Columns(id, time), quiet)
+    with warnings_as_remarks(quiet):
+        frame = fitted.log_likelihood(table, draws=draws, seed=seed)
+    give(frame, out, as_json)
+
+
+def evaluate(
+    run: Run,
+    data: Data,
+    task: Annotated[str, typer.Option(help="prediction or interpolation.")] = "prediction",
+    after: Annotated[str | None, typer.Option(help="Prediction: show everything up to this time, ...")] = None,
+    next: Annotated[int | None, typer.Option(min=1, help="... and score so many rows after it. [default: all]")] = None,
+    share: Annotated[float, typer.Option(min=0, max=1, help="Interpolation: the part of the rows to hide.")] = 0.5,
+    hidden: Annotated[
+        Path | None, typer.Option(help="Interpolation: score the rows of this table; all of DATA is shown.")
+    ] = None,
+    draws: Draws = DRAWS,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="prior or particles; from later rows: smooth, linearised, tried, posterior. [default: as forecast]"
+        ),
+    ] = None,
+    seed: Seed = 0,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score forecasts against a table: NLL, MSE, CRPS, and how much the 50 and 90 % intervals cover.
+
+    Example: vsdn evaluate run patients.csv --task prediction --after 4 --next 1
+    """
+    fitted, table = open_run(run, data, Columns(id, time), quiet)
+    rows = None if hidden is None else fitted.read(hidden, Columns(id, time))
+    asked = {"after": after, "next": next, "share": share, "hidden": rows}
+    print_values(fitted.evaluate(table, task, **asked, draws=draws, method=method, seed=seed), as_json)

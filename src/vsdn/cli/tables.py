@@ -1,0 +1,59 @@
+"""Tables in, answers out: what the commands that ask a model share."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import vsdn
+from vsdn.cli.console import finite, remark
+from vsdn.cli.options import words
+from vsdn.data import Table
+from vsdn.errors import SettingsError
+from vsdn.exported import Exported
+from vsdn.files import check_writable
+from vsdn.fitted import Fitted
+from vsdn.frames import Columns, check_suffix, csv_bytes, write_frame
+from vsdn.plots import SUFFIXES
+
+
+def open_run(run: Path, data: Path, columns: Columns, quiet: bool) -> tuple[Fitted, Table]:
+    """The run and the table."""
+    fitted = vsdn.load(run)
+    return fitted, read_table(fitted, data, columns, quiet)
+
+
+def read_table(fitted: Fitted | Exported, data: Path, columns: Columns, quiet: bool) -> Table:
+    """The table as the model wants it; what is odd about it is said."""
+    table = fitted.read(data, columns)
+    remark(table.notes, quiet)
+    return table
+
+
+def times_asked(
+    times: str | None, every: float | None, until: str | None, at: Path | None, columns: Columns
+) -> dict[str, Any]:
+    """When answers are wanted, as the methods of a fitted model take it."""
+    moments = None if times is None else words(times)
+    return {"times": moments, "every": every, "until": until, "at": at, "columns": columns}
+
+
+def check_outputs(out: Path | None = None, plot: Path | None = None) -> None:
+    """Refuses a file that cannot be written, before the work is done and before the other one is there."""
+    if out is not None:
+        check_suffix(out)
+    if plot is not None and plot.suffix.lower() not in SUFFIXES:
+        raise SettingsError(f"a picture is a {', '.join(SUFFIXES)} file, but got {plot}")
+    for path in (out, plot):
+        if path is not None:
+            check_writable(path)
+
+
+def give(frame: Any, out: Path | None, as_json: bool) -> None:
+    """Nothing; an answer is written or printed."""
+    if as_json:
+        print(json.dumps([finite(row) for row in frame.to_pylist()], default=str))
+    elif out is None:
+        sys.stdout.buffer.write(csv_bytes(frame))
+    if out is not None:
+        write_frame(frame, out)

@@ -1,0 +1,117 @@
+"""The commands that make a run, and tell what it is: demo, fit, resume, info."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import vsdn
+from vsdn import demonstration
+from vsdn.cli.console import print_values, remark
+from vsdn.cli.options import Data, IdColumn, Json, Quiet, Run, Seed, TimeColumn
+from vsdn.fitted import Fitted
+from vsdn.frames import Columns
+from vsdn.models import MODELS
+from vsdn.settings import LAST_SEED, parse_assignments, preset_names, read_config
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the run, the table and the picture.")] = Path("vsdn-demo"),
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Fit and forecast the built-in Double-OU set; write a table and a picture.
+
+    Example: vsdn demo --out vsdn-demo
+    """
+    demonstration.run(out, seed=seed, progress=not quiet)
+
+
+def fit(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The run folder to make.")],
+    model: Annotated[str | None, typer.Option(help=f"One of {', '.join(MODELS)}. [default: vsdn-s]")] = None,
+    objective: Annotated[str | None, typer.Option(help="vae or iwae. [default: iwae]")] = None,
+    valid: Annotated[Path | None, typer.Option(help="Validation table; else a part of DATA is held out.")] = None,
+    preset: Annotated[str | None, typer.Option(help=f"Settings that ship: {', '.join(preset_names())}.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings from a TOML or JSON file.")] = None,
+    set: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="One setting, e.g. epochs=12.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=LAST_SEED, help="Same seed, same weights. [default: 0]")
+    ] = None,
+    id: IdColumn = None,
+    time: TimeColumn = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Fit a model to a table.
+
+    Example: vsdn fit patients.csv --out run --set epochs=30
+    """
+    values = (read_config(config) if config else {}) | parse_assignments(set or [])
+    fitted = vsdn.fit(
+        data,
+        model=model,
+        objective=objective,
+        valid=valid,
+        seed=seed,
+        preset=preset,
+        settings=values,
+        out=out,
+        overwrite=overwrite,
+        columns=Columns(id, time),
+        progress=not quiet,
+    )
+    return _report_training(fitted, out, as_json, quiet)
+
+
+def resume(
+    run: Run,
+    data: Annotated[Path | None, typer.Option(help="The training table, if it has moved.")] = None,
+    valid: Annotated[Path | None, typer.Option(help="The validation table, if it has moved.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Go on with a run that was stopped, to the same weights as if it never had been.
+
+    Example: vsdn resume run
+    """
+    return _report_training(vsdn.resume(run, data, valid=valid, progress=not quiet), run, as_json, quiet)
+
+
+def _report_training(fitted: Fitted, folder: Path, as_json: bool, quiet: bool) -> int:
+    remark(fitted.notes, quiet)
+    print_values(_info(fitted, folder), as_json)
+    if fitted.interrupted:
+        print(f"stopped; go on with: vsdn resume {folder}", file=sys.stderr)
+    return 130 if fitted.interrupted else 0
+
+
+def info(run: Run, as_json: Json = False) -> None:
+    """Tell what a run is: model, data, settings and scores.
+
+    Example: vsdn info run
+    """
+    fitted = vsdn.load(run)
+    rows = _info(fitted, run)
+    settings = fitted.settings.model_dump(mode="json")
+    flat = settings if as_json else {key: value for section in settings.values() for key, value in section.items()}
+    print_values(rows | ({"settings": flat} if as_json else flat | rows), as_json)  # "3 of 5" epochs, not 5
+
+
+def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
+    """The rows that describe a run; the validation score is in nats an observed value."""
+    last = fitted.epochs[-1] if fitted.epochs else None
+    return {
+        "run": str(folder),
+        "model": fitted.settings.model.model,
+        "objective": fitted.settings.objective.objective,
+        "variables": ", ".join(fitted.config.variables),
+        "parameters": fitted.num_params,
+        "epochs": f"{0 if last is None else last.epoch} of {fitted.settings.training.epochs}",
+        "best epoch": None if last is None else last.best_epoch,
+        "validation nll": None if last is None else last.best_nll,
+        "skipped steps": 0 if last is None else last.skipped,
+    }
