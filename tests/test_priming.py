@@ -74,7 +74,7 @@ def test_series_are_laid_out_as_they_are():
         np.testing.assert_allclose(rows.values[number, :count], values, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kept", ["keep_last", "keep_usual"])
+@pytest.mark.parametrize("kept", [pytest.param("keep_last", marks=pytest.mark.thorough), "keep_usual"])
 def test_a_fit_begins_with_what_foretells_best(kept, tmp_path):
     table = example_table()
     size = {"hidden_size": 4, "latent_size": 2, "width": 4, "init_width": 4, "batch_size": 2, "periods": (5.0,)}

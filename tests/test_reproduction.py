@@ -425,9 +425,9 @@ def test_listing_runs_nothing(capsys, tmp_path):
 @pytest.mark.slow
 def test_a_quick_look_is_killed_and_goes_on(tmp_path):
     """Killed in the midst, gone on with, and then nothing is left to do."""
-    models = [part for name in ("mean", "last-value", "gru-decay") for part in ("--model", name)]
+    models = [part for name in ("mean", "last-value") for part in ("--model", name)]
     words = [sys.executable, "-m", "vsdn.cli", "reproduce", "double-ou", "--quick", *models]
-    words += ["--out", str(tmp_path / "out")]
+    words += ["--out", str(tmp_path / "out"), "--jobs", "1"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
     results = lambda: list((tmp_path / "out").glob("*-*[0-9].json"))
@@ -436,14 +436,14 @@ def test_a_quick_look_is_killed_and_goes_on(tmp_path):
     process.kill()
     process.communicate()
     early = {path: path.stat().st_mtime_ns for path in results()}
-    assert early
+    assert len(early) == 1
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
     assert all(path.stat().st_mtime_ns == at for path, at in early.items())  # not repeated
-    assert len(results()) == 3
+    assert len(results()) == 2
     again = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    assert "3 of 3 runs are done already" in again.stderr
+    assert "2 of 2 runs are done already" in again.stderr
     assert "table.md" in done.stdout
-    assert "Not done yet: 10 of 13 runs" in (tmp_path / "out" / "results" / "table.md").read_text()
+    assert "Not done yet: 11 of 13 runs" in (tmp_path / "out" / "results" / "table.md").read_text()
 
 
 @pytest.mark.slow

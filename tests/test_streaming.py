@@ -104,8 +104,12 @@ def test_an_interrupt_keeps_the_state(run, monkeypatch, tmp_path, number):
         yield json.dumps(SEEN[0]).encode()
         signal.raise_signal(number)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts behind "&" ignores it
     monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": lines()}))
-    assert cli.main(["online", run, "--state", str(tmp_path / "state")]) == 130
+    try:
+        assert cli.main(["online", run, "--state", str(tmp_path / "state")]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert Online.from_bytes(vsdn.load(run), (tmp_path / "state").read_bytes()).ids == ("p",)
 
 

@@ -85,7 +85,7 @@ def test_both_cells_can_be_asked_for(name):
     assert gates.out_features == NUM_GATES[name] * SIZES["hidden_size"]
 
 
-@pytest.mark.parametrize("noise", [1e-6, 1e3])
+@pytest.mark.parametrize("noise", [1e-6, pytest.param(1e3, marks=pytest.mark.thorough)])
 def test_the_kl_is_finite_at_the_bounds_of_its_noise(noise, key):
     with jax.enable_x64(False):  # as users have it
         model, grid = make_model("gru-ode", bayes_noise=noise, bayes_weight=1.0), make_grid(make_table())

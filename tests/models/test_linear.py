@@ -222,7 +222,7 @@ def test_a_known_ornstein_uhlenbeck_process_is_recovered(key):
     table = simulate(system, 100, 30, np.random.default_rng(11))
     batches = Batches.make(make_grids(table, Scaler(np.zeros(2), np.ones(2), 1.0), Marching(5.0, start=0.0)), 25, 1)
     model = make_model("linear", clock_size=0, latent_size=2)
-    settings = Settings().with_values({"epochs": 150, "learning_rate": 0.03, "patience": 150, "weight_decay": 0})
+    settings = Settings().with_values({"epochs": 80, "learning_rate": 0.05, "patience": 80, "weight_decay": 0})
     state = training.first_state(model, batches, settings)
     *_, (state, _) = training.train(model, batches, batches, settings, state)
     static = eqx.partition(model, eqx.is_inexact_array)[1]
