@@ -344,6 +344,15 @@ def test_evaluate_scores_the_rows_of_another_table(folder, run, vsdn, tmp_path):
     assert scores["mse"] > 0
 
 
+def test_what_is_odd_about_the_rows_to_score_is_said(folder, run, capsys, tmp_path):
+    lines = (folder / "numbers.csv").read_text().splitlines()
+    (tmp_path / "hidden.csv").write_text("\n".join([lines[0], lines[3], "p0,9.5,,"]) + "\n")
+    (tmp_path / "shown.csv").write_text("\n".join(lines[:3] + lines[4:]) + "\n")
+    ask = ["evaluate", run, tmp_path / "shown.csv", "--task", "interpolation", "--hidden", tmp_path / "hidden.csv"]
+    assert cli.main([str(word) for word in ask]) == 0
+    assert "1 row with no value was ignored" in capsys.readouterr().err
+
+
 def test_evaluate_takes_dates(folder, dated, vsdn):
     ask = ["evaluate", dated, folder / "dates.csv", "--id", "patient", "--time", "day"]
     assert json.loads(vsdn(*ask, "--after", "2024-01-20", "--next", "1", "--json"))["num_values"] > 0

@@ -11,6 +11,7 @@ from vsdn import streaming
 from vsdn.cli.console import remark, warnings_as_remarks
 from vsdn.cli.options import LEVELS, Quantiles, Quiet, Run, numbers
 from vsdn.errors import DataError
+from vsdn.questions import DRAWS
 from vsdn.settings import LAST_SEED, MOST_PATHS
 
 
@@ -23,7 +24,7 @@ def online(
         int | None, typer.Option(min=0, help="Updates a series to keep for late ones. [default: 0]")
     ] = None,
     draws: Annotated[
-        int | None, typer.Option(min=1, max=MOST_PATHS, help="Latent paths a series. [default: 128]")
+        int | None, typer.Option(min=1, max=MOST_PATHS, help=f"Latent paths a series. [default: {DRAWS}]")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=LAST_SEED, help="Same seed, same answer. [default: 0]")] = None,
     skip_bad: Annotated[

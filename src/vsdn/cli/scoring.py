@@ -7,7 +7,7 @@ import typer
 
 from vsdn.cli.console import print_values, warnings_as_remarks
 from vsdn.cli.options import Data, Draws, IdColumn, Json, Out, Quiet, Run, Seed, TimeColumn
-from vsdn.cli.tables import check_outputs, give, open_run
+from vsdn.cli.tables import check_outputs, give, open_run, read_table
 from vsdn.frames import Columns
 from vsdn.questions import DRAWS
 
@@ -62,6 +62,8 @@ def evaluate(
     Example: vsdn evaluate run patients.csv --task prediction --after 4 --next 1
     """
     fitted, table = open_run(run, data, Columns(id, time), quiet)
-    rows = None if hidden is None else fitted.read(hidden, Columns(id, time))
+    rows = None if hidden is None else read_table(fitted, hidden, Columns(id, time), quiet)
     asked = {"after": after, "next": next, "share": share, "hidden": rows}
-    print_values(fitted.evaluate(table, task, **asked, draws=draws, method=method, seed=seed), as_json)
+    with warnings_as_remarks(quiet):
+        scores = fitted.evaluate(table, task, **asked, draws=draws, method=method, seed=seed)
+    print_values(scores, as_json)
