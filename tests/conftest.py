@@ -14,6 +14,7 @@ CHECKED = (
     "fused",
     "grids",
     "kalman",
+    "lessons",
     "likelihoods",
     "metrics",
     "models",
