@@ -10,7 +10,7 @@ from examples import make_model, make_table
 from vsdn import lessons
 from vsdn.batches import Batches
 from vsdn.data import Scaler
-from vsdn.grids import Marching, make_grids
+from vsdn.marching import Marching, make_grids
 
 pytestmark = pytest.mark.usefixtures("lenient")
 
