@@ -36,7 +36,7 @@ def own_grid() -> tuple[Size, np.ndarray]:
     from vsdn.batches import Batches
     from vsdn.data import Scaler
     from vsdn.datasets import double_ou
-    from vsdn.grids import Marching, make_grids
+    from vsdn.marching import Marching, make_grids
 
     table = double_ou.make(SMALL.series, seed=0)
     batches = Batches.make(make_grids(table, Scaler.fit(table, 1.0), Marching(0.25, start=0.0)), SMALL.series, 1)

@@ -25,7 +25,7 @@ from vsdn import training
 from vsdn.batches import Batch, Batches
 from vsdn.data import Scaler
 from vsdn.datasets import double_ou
-from vsdn.grids import Marching, make_grids
+from vsdn.marching import Marching, make_grids
 from vsdn.models import MODELS
 from vsdn.sde import noise_at, path_seed
 from vsdn.settings import Settings, read_preset

@@ -11,10 +11,13 @@ from jaxtyping import install_import_hook
 
 CHECKED = (
     "batches",
+    "branching",
     "fused",
     "grids",
     "kalman",
+    "lessons",
     "likelihoods",
+    "marching",
     "metrics",
     "models",
     "nets",

@@ -12,7 +12,8 @@ import pytest
 
 from vsdn import inference
 from vsdn.data import Scaler, Table
-from vsdn.grids import Grid, Marching, make_grids
+from vsdn.grids import Grid
+from vsdn.marching import Marching, make_grids
 from vsdn.methods import by_filter, by_memory, by_prior
 from vsdn.models import MODELS
 from vsdn.settings import ModelSettings
@@ -23,6 +24,7 @@ EVERY_MODEL = [pytest.param(name, marks=pytest.mark.thorough) if name in TWINS e
 MARCHING = Marching(max_step=0.3, periods=(2.5,))
 SIZES = {"hidden_size": 5, "latent_size": 3, "width": 7, "init_width": 4}
 VARIABLES = ("a", "b")
+UNIT = Scaler(np.zeros(1), np.ones(1), 1.0)  # of one variable, as it is
 
 
 def make_table(num_series: int = 4, seed: int = 0, max_rows: int = 9) -> Table:
@@ -35,6 +37,13 @@ def make_table(num_series: int = 4, seed: int = 0, max_rows: int = 9) -> Table:
     mask[~mask.any(axis=1), 0] = True
     values = np.where(mask, rng.normal(size=mask.shape), 0.0)
     return Table(np.arange(num_series), starts, times, values, mask, VARIABLES)
+
+
+def one_series(times) -> Table:
+    """One variable, seen at each of these times."""
+    times = np.asarray(times, float)
+    ones = np.ones((len(times), 1))
+    return Table(np.array(["s"]), np.array([0, len(times)]), times, ones, ones.astype(bool), ("a",))
 
 
 def make_scaler(table: Table) -> Scaler:

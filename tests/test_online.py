@@ -7,7 +7,8 @@ import pytest
 from examples import make_model, make_scaler, make_table
 
 from vsdn import online
-from vsdn.grids import Marching, make_grids, make_queries
+from vsdn.branching import make_queries
+from vsdn.marching import Marching, make_grids
 
 pytestmark = pytest.mark.usefixtures("x64")
 MARCHING = Marching(0.3, start=-0.5, periods=(2.5,))

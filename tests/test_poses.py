@@ -18,7 +18,8 @@ from vsdn.reproduction import poses, worker
 from vsdn.reproduction.jobs import Record, make_jobs, write_result
 from vsdn.reproduction.plans import parse_plan
 from vsdn.reproduction.poses import draw_poses, hardest_frames
-from vsdn.skeletons import joints
+from vsdn.skeletons import joints, unseen_before
+from vsdn.skeletons.shots import shoot
 
 SIZE = 12  # frames of a piece
 PLAN = """
@@ -133,9 +134,9 @@ def travel(skeleton, frames: np.ndarray) -> float:
     "model", ["last-value", pytest.param("vsdn-s", marks=[pytest.mark.slow, pytest.mark.thorough])]
 )
 def test_what_is_drawn_is_what_the_models_foretell(model, done, data, tmp_path, monkeypatch):
-    shapes, make = [], skeletons._figure
+    shapes, make = [], skeletons.strip.figure
     counted = lambda *args, **how: (made := make(*args, **how), shapes.append(made[1].shape))[0]
-    monkeypatch.setattr(skeletons, "_figure", counted)
+    monkeypatch.setattr(skeletons.strip, "figure", counted)
     text = PLAN.replace('model = "last-value"', f'model = "{model}"').replace("last-value-vae", f"{model}-vae")
     plan, out = done(f"{model}-vae-0", "mean-vae-0", text=text)
     assert draw_poses(plan, out, tmp_path / "results", data) == []
@@ -170,7 +171,7 @@ def test_what_is_drawn_is_what_the_models_foretell(model, done, data, tmp_path, 
     }.items():
         motions[name] = np.full((SIZE, 62), np.nan)
         motions[name][first:] = learnt.mean(axis=0) + deviation * answer["mean"].to_numpy().reshape(-1, 62)
-    wanted = skeletons.shoot(own(piece), motions, frames)
+    wanted = shoot(own(piece), motions, frames)
     for motion, name in zip(drawn["motions"], names, strict=True):
         np.testing.assert_allclose(motion["points"], wanted.points[name], atol=2e-3)
     assert not np.allclose(wanted.points["Last"], wanted.points["truth"], atol=1e-2)  # else nothing was compared
@@ -218,7 +219,7 @@ def test_pictures_of_models_that_are_not_at_hand_stay_as_they_are(done, data, tm
 
 def test_the_frames_that_are_longest_unseen_are_drawn():
     seen = np.array([0, 1, 0, 0, 1, 0, 1, 1, 1, 1, 0, 1], bool)
-    assert skeletons.unseen_before(seen).tolist() == [-1, 0, 1, 2, 0, 1, 0, 0, 0, 0, 1, 0]
+    assert unseen_before(seen).tolist() == [-1, 0, 1, 2, 0, 1, 0, 0, 0, 0, 1, 0]
     assert hardest_frames(seen, 1) == [3]
     assert hardest_frames(seen, 2) == [3, 10]
     assert hardest_frames(seen, 4) == [2, 3, 10]  # in the third stretch none was removed

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vsdn import cli, skeletons
+from vsdn import cli
 from vsdn.datasets.asf import Skeleton, read_amc, read_asf
 from vsdn.errors import DataError
-from vsdn.skeletons import METRE, draw_animation, draw_strip, joints
+from vsdn.skeletons import draw_animation, draw_strip, joints
+from vsdn.skeletons.drawing import SIDES
+from vsdn.skeletons.notes import note_of
+from vsdn.skeletons.posture import COLUMNS, METRE, links, sides
+from vsdn.skeletons.shots import WIDEST, shoot, view_of
 
 CMU = "http://mocap.cs.cmu.edu"
 ROOT = ("TX", "TY", "TZ", "RX", "RY", "RZ")
@@ -89,7 +93,7 @@ def test_no_angle_is_the_rest_pose(person):
 
 def test_bones_keep_their_length(person, walk):
     walk[:, 3:6] = 50
-    ends = joints(person, walk, columns_of(person))[:, skeletons.links(person)]
+    ends = joints(person, walk, columns_of(person))[:, links(person)]
     lengths = np.linalg.norm(ends[:, :, 1] - ends[:, :, 0], axis=-1) * METRE
     expected = person.lengths * np.linalg.norm(person.directions, axis=1)
     np.testing.assert_allclose(lengths, np.broadcast_to(expected, lengths.shape))
@@ -110,11 +114,11 @@ def test_bones_may_be_listed_before_those_they_hang_from(person, walk):
 
 
 def test_a_walker_goes_to_the_right_and_shows_the_right_side(person, walk):
-    view = skeletons.view_of(person, joints(person, walk, columns_of(person)))
-    assert skeletons.sides(person) == ["left", "left", "right", "right", "middle"]
+    view = view_of(person, joints(person, walk, columns_of(person)))
+    assert sides(person) == ["left", "left", "right", "right", "middle"]
     assert view.across[2] > 0.8  # it goes along z
     assert view.near[0] < -0.8  # left is x
-    standing = skeletons.view_of(person, joints(person, 0 * walk, columns_of(person)))
+    standing = view_of(person, joints(person, 0 * walk, columns_of(person)))
     np.testing.assert_allclose(standing, view, atol=1e-12)  # its feet say that it faces z, as the walker does
 
 
@@ -126,7 +130,7 @@ def walker(shared_data):
 
 def test_a_real_walker_walks_on_the_floor(walker):
     skeleton, motion = walker
-    assert motion.columns == skeletons.COLUMNS
+    assert motion.columns == COLUMNS
     places = dict(zip(("root", *skeleton.names), np.moveaxis(joints(skeleton, motion.frames), 1, 0), strict=True))
     lowest = np.minimum.reduce([places[f"{side}{bone}"][:, 1] for side in "lr" for bone in ("foot", "toes")])
     assert lowest.min() > -0.03
@@ -148,7 +152,7 @@ def test_skeleton_files_tell_the_same(walker, shared_data):
         assert tuple(file["bone_names"]) == skeleton.names
     np.testing.assert_allclose(skeleton.lengths[:, None] * skeleton.directions, vectors, atol=2e-5)
     known = json.loads(shared_data("cmu_mocap/skeleton.json", CMU).read_text())
-    assert tuple(known["columns"]) == skeletons.COLUMNS
+    assert tuple(known["columns"]) == COLUMNS
     assert [known["parent"][name] for name in skeleton.names] == list(skeleton.parents)
     np.testing.assert_allclose([known["axis_deg"][name] for name in skeleton.names], skeleton.axes, atol=1e-9)
 
@@ -158,7 +162,7 @@ def test_pictures(person, walk, tmp_path):
     draw_strip(tmp_path / "strip.png", person, motions, frames=[0, 5, 11], columns=columns, fps=10)
     picture = matplotlib.image.imread(tmp_path / "strip.png")[..., :3]
     for colour in ("left", "right"):
-        wanted = np.array([int(skeletons.SIDES[colour][k : k + 2], 16) for k in (1, 3, 5)]) / 255
+        wanted = np.array([int(SIDES[colour][k : k + 2], 16) for k in (1, 3, 5)]) / 255
         assert (np.abs(picture - wanted) < 0.01).all(axis=-1).sum() > 100
     draw_animation(tmp_path / "walk.gif", person, motions, columns=columns, fps=10, progress=False)
     with Image.open(tmp_path / "walk.gif") as film:
@@ -176,11 +180,11 @@ def test_one_scale_holds_all_panels(person, walk):
     """A model that strays is drawn at the true root, and it is told how far off it was; one that does not is left."""
     aside = lambda metres: walk + np.eye(len(columns_of(person)))[0] * metres * METRE
     motions = {"truth": walk, "far": aside(100), "near": aside(0.3)}
-    shot = skeletons.shoot(person, motions, [0, 3], columns_of(person))
-    assert shot.half < skeletons.WIDEST
+    shot = shoot(person, motions, [0, 3], columns_of(person))
+    assert shot.half < WIDEST
     np.testing.assert_allclose(shot.points["truth"][:, 0, 0], 0, atol=1e-12)  # the camera goes with the truth
     np.testing.assert_allclose(shot.points["far"], shot.points["truth"], atol=1e-9)
-    assert [skeletons.note_of(shot, name, 1) for name in ("far", "near")] == ["0.0 cm\nroot 100.0 m off", "30.0 cm"]
+    assert [note_of(shot, name, 1) for name in ("far", "near")] == ["0.0 cm\nroot 100.0 m off", "30.0 cm"]
 
 
 def test_frames_that_were_seen_are_told(person, walk, tmp_path):
@@ -196,13 +200,13 @@ def test_frames_that_were_seen_are_told(person, walk, tmp_path):
 
 def test_motions_that_do_not_fit_are_refused(person, walk):
     with pytest.raises(DataError, match="truth should be of finite numbers"):
-        skeletons.shoot(person, {"truth": walk + np.nan}, [0], columns_of(person))
+        shoot(person, {"truth": walk + np.nan}, [0], columns_of(person))
     with pytest.raises(DataError, match=r"\(time, 62\), but it is \(12, 15\)"):
         joints(person, walk)
     with pytest.raises(DataError, match="has no head_rx"):
         joints(person, walk[:, :1], ["head_rx"])
     with pytest.raises(DataError, match="far has frames 0 to 2, but frame 3 was asked for"):
-        skeletons.shoot(person, {"truth": walk, "far": walk[:3]}, [3], columns_of(person))
+        shoot(person, {"truth": walk, "far": walk[:3]}, [3], columns_of(person))
 
 
 def test_the_command(tmp_path, capsys):

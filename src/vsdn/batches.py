@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from vsdn.grids import Grid, GridSet, bucket_lengths
+from vsdn.grids import Grid
+from vsdn.marching import GridSet
 
 
 class Batch(NamedTuple):
@@ -63,3 +64,30 @@ class Batches:
         """What turns nats an observed value from the model's units into the user's: the mean log of its deviation."""
         seen = self.grids.mask[self.grids.scored].sum(axis=0)
         return float(np.sum(seen * np.log(std)) / max(seen.sum(), 1))
+
+
+def bucket_lengths(lengths: np.ndarray, num_buckets: int) -> np.ndarray:
+    """At most `num_buckets` padded lengths, ascending, that cost the fewest padded points in all."""
+    sizes, counts = np.unique(lengths, return_counts=True)
+    if len(sizes) > 128:  # candidates enough: the best cut between neighbours is lost, no more
+        pick = np.unique(np.quantile(lengths, np.linspace(0, 1, 128), method="higher"))
+        counts = np.diff(np.searchsorted(np.sort(lengths), pick, side="right"), prepend=0)
+        sizes = pick
+    before = np.concatenate([[0], np.cumsum(counts)])
+    cost = (before[None, 1:] - before[:-1, None]) * sizes[None, :]  # cost[i, j]: sizes i..j padded to sizes[j]
+    cost = np.where(np.triu(np.ones_like(cost, bool)), cost, np.iinfo(np.int64).max // 4)
+    best, cuts = cost[0], []
+    for _ in range(min(num_buckets, len(sizes)) - 1):
+        total = np.concatenate([[0], best[:-1]])[:, None] + cost
+        total[0] = cost[0]
+        cuts.append(total.argmin(axis=0))
+        best = total.min(axis=0)
+    ends, last = [], len(sizes) - 1
+    for cut in reversed(cuts):
+        ends.append(last)
+        last = cut[last] - 1
+        if last < 0:
+            break
+    else:
+        ends.append(last)
+    return sizes[sorted(ends)]

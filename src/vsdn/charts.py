@@ -10,7 +10,7 @@ import numpy as np
 from vsdn import inference
 from vsdn.data import Table
 from vsdn.errors import DataError, SettingsError
-from vsdn.grids import make_grids
+from vsdn.marching import make_grids
 from vsdn.methods import Method, Ways, by_interpolation
 from vsdn.models import AbstractModel
 from vsdn.models.base import Field

@@ -25,7 +25,7 @@ from vsdn.data import Scaler, Table, TimeAxis
 from vsdn.errors import RunError
 from vsdn.files import replacing
 from vsdn.frames import Columns, read_table
-from vsdn.grids import Marching
+from vsdn.marching import Marching
 from vsdn.planning import check_steps
 from vsdn.questions import Chunk, Frame, answer_frame, ask, in_units, make_request
 from vsdn.settings import MOST_PATHS, Section, first_fault

@@ -13,13 +13,14 @@ import jax.random as jr
 import numpy as np
 
 from vsdn import charts, checkpoint, evaluation, inference
+from vsdn.branching import make_queries
 from vsdn.caching import use_compilation_cache
 from vsdn.checkpoint import Config
 from vsdn.data import BACKENDS, Layout, Scaler, Table, TimeAxis, empty_table
 from vsdn.errors import PriorWarning, SettingsError
 from vsdn.exporting import export, make_about
 from vsdn.frames import Columns, parse_times, read_table, to_frame
-from vsdn.grids import Marching, make_queries
+from vsdn.marching import Marching
 from vsdn.methods import (
     OF_MEMORY,
     Method,

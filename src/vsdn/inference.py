@@ -12,8 +12,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vsdn import metrics
 from vsdn.data import Table
-from vsdn.grids import Grid, Queries, make_grids, query_keys
+from vsdn.grids import Grid, Queries, query_keys
 from vsdn.likelihoods import Likelihood
+from vsdn.marching import make_grids
 from vsdn.methods import Method, by_prior
 from vsdn.models import AbstractModel, Answer
 from vsdn.models.base import AbstractOnline

@@ -8,7 +8,7 @@ from vsdn.batches import Batches
 from vsdn.data import Scaler, Table, TimeAxis, default_max_step, default_time_scale
 from vsdn.errors import DataError, SettingsError
 from vsdn.frames import parse_times
-from vsdn.grids import Marching, make_grids
+from vsdn.marching import Marching, make_grids
 from vsdn.settings import DataSettings, ModelSettings, Settings
 
 PERIODS = {"hour": 3600.0, "day": 86400.0, "week": 604800.0, "month": 2629746.0, "year": 31556952.0}  # seconds

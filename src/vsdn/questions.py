@@ -14,10 +14,12 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from vsdn.batches import Batches
+from vsdn.branching import QuerySet, make_queries
 from vsdn.data import Layout, Scaler, Table, TimeAxis
 from vsdn.errors import DataError, FewParticlesWarning, SettingsError
 from vsdn.frames import Columns, parse_times, read_queries, time_column, to_frame
-from vsdn.grids import Grid, GridSet, Marching, Queries, QuerySet, make_grids, make_queries
+from vsdn.grids import Grid, Queries
+from vsdn.marching import GridSet, Marching, make_grids
 
 QUANTILES = (0.05, 0.5, 0.95)
 DRAWS = 128

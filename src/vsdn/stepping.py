@@ -16,7 +16,7 @@ from jaxtyping import Array
 from vsdn import inference, online
 from vsdn.data import Scaler
 from vsdn.errors import DataError
-from vsdn.grids import Marching
+from vsdn.marching import Marching
 from vsdn.models.base import AbstractOnline
 from vsdn.planning import MOST_STEPS
 from vsdn.questions import Forecast, in_units, series_keys

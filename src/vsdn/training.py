@@ -13,9 +13,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vsdn import metrics, objectives
+from vsdn import lessons, metrics, objectives
 from vsdn.batches import Batch, Batches
-from vsdn.grids import Grid, since, until
 from vsdn.models import AbstractModel, segments
 from vsdn.models.base import Evidence
 from vsdn.models.latent import AbstractLatent
@@ -106,82 +105,6 @@ def bound(evidence: Evidence, beta: Float[Array, ""], settings: ObjectiveSetting
     return objectives.mixed(evidence, settings.alpha, beta)
 
 
-def cut(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
-    """The batch with each series, by a coin of this `share`, ended after one of its rows."""
-    if share == 0:
-        return batch
-
-    def end(grid: Grid, key: PRNGKeyArray) -> Grid:
-        coin_key, row_key = jr.split(key)
-        num_rows = jnp.sum(grid.mask.any(axis=1))
-        row = jr.randint(row_key, (), 0, jnp.maximum(num_rows, 1))
-        last = jnp.where(jr.bernoulli(coin_key, share), grid.rows[row], grid.dt.shape[0])
-        return until(grid, last)
-
-    return batch._replace(grid=jax.vmap(end)(batch.grid, jr.split(key, batch.weight.shape[0])))
-
-
-def begin(batch: Batch, share: float, least: int, *, key: PRNGKeyArray) -> Batch:
-    """The batch with each series, by a coin of this `share`, begun at a row that leaves so many at `least`."""
-    if share == 0:
-        return batch
-
-    def start(grid: Grid, key: PRNGKeyArray) -> Grid:
-        coin_key, row_key = jr.split(key)
-        num_rows = jnp.sum(grid.mask.any(axis=1))
-        row = jr.randint(row_key, (), 0, jnp.maximum(num_rows - least + 1, 1))
-        return since(grid, jnp.where(jr.bernoulli(coin_key, share), row, 0))
-
-    return batch._replace(grid=jax.vmap(start)(batch.grid, jr.split(key, batch.weight.shape[0])))
-
-
-def hide(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
-    """The batch with rows that the memory is not told of, this `share` of them: from none of a series to twice as many.
-
-    What the memory knows, a latent path need not carry. Rows that it is not told of are explained by the path alone.
-    """
-    if share == 0:
-        return batch
-    rate_key, row_key = jr.split(key)
-    rate = jr.uniform(rate_key, (batch.weight.shape[0], 1), maxval=2 * share)
-    told = jr.uniform(row_key, batch.grid.dt.shape) >= rate
-    return batch._replace(grid=batch.grid._replace(told=told))
-
-
-def give(batch: Batch, num_rows: int | None) -> Batch:
-    """The batch with no more than the first rows of each series told, so many; from them all others are foretold."""
-    if num_rows is None:
-        return batch
-    first = jnp.cumsum(batch.grid.mask.any(axis=2), axis=1, dtype=jnp.int32) <= num_rows
-    told = first if batch.grid.told is None else first & batch.grid.told
-    return batch._replace(grid=batch.grid._replace(told=told))
-
-
-def shift(batch: Batch, deviation: float, *, key: PRNGKeyArray) -> Batch:
-    """The batch with the rows that are told shifted, each variable of a series by as much in all of them."""
-    if deviation == 0 or batch.grid.told is None:
-        return batch
-    values = batch.grid.values
-    by = deviation * jr.normal(key, (values.shape[0], 1, values.shape[2]), values.dtype)
-    shifted = batch.grid.told[..., None] & batch.grid.mask
-    return batch._replace(grid=batch.grid._replace(values=jnp.where(shifted, values + by, values)))
-
-
-def thinned(batch: Batch, num_rows: int | None) -> Batch:
-    """The batch with so many rows a series, evenly spread, to be foretold; all is still seen."""
-    if num_rows is None or num_rows >= batch.scored.shape[1]:
-        return batch
-
-    def some(grid: Grid, scored: Array) -> tuple[Array, Array]:
-        last = jnp.maximum(jnp.sum(grid.mask.any(axis=1)) - 1, 0)
-        number = jnp.arange(num_rows) * last // max(num_rows - 1, 1)
-        first = jnp.diff(number, prepend=-1) > 0  # of a short series no row counts twice
-        return grid.rows[number], scored[number] & first
-
-    rows, scored = jax.vmap(some)(batch.grid, batch.scored)
-    return batch._replace(grid=batch.grid._replace(rows=rows), scored=scored)
-
-
 def mean_loss(
     model: AbstractModel, batch: Batch, beta: Float[Array, ""], *, settings: ObjectiveSettings, key: PRNGKeyArray
 ) -> Float[Array, ""]:
@@ -209,11 +132,11 @@ def make_update(
         key, cut_key = jr.fold_in(seed_key, state.step), jr.fold_in(seed_key, ~state.step)  # no step is numbered so
         beta = objective.beta * jnp.minimum((state.step + 1) / warmup_steps, 1.0)
         least = (settings.training.given_rows or 1) + 1  # one of them is foretold from the others
-        batch = begin(batch, settings.training.begin_share, least, key=jr.fold_in(cut_key, 2))
-        batch = cut(batch, settings.training.cut_share or 0.0, key=cut_key)
-        batch = hide(batch, settings.training.hide_share, key=jr.fold_in(cut_key, 1))
-        batch = give(batch, settings.training.given_rows)
-        batch = shift(batch, settings.training.given_shift, key=jr.fold_in(cut_key, 3))
+        batch = lessons.begin(batch, settings.training.begin_share, least, key=jr.fold_in(cut_key, 2))
+        batch = lessons.cut(batch, settings.training.cut_share or 0.0, key=cut_key)
+        batch = lessons.hide(batch, settings.training.hide_share, key=jr.fold_in(cut_key, 1))
+        batch = lessons.give(batch, settings.training.given_rows)
+        batch = lessons.shift(batch, settings.training.given_shift, key=jr.fold_in(cut_key, 3))
         loss_of = lambda params: mean_loss(eqx.combine(params, static), batch, beta, settings=objective, key=key)
         loss, grads = jax.value_and_grad(loss_of)(state.params)
         good = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
@@ -238,9 +161,9 @@ def make_score(static: Any, settings: TrainingSettings) -> Callable[[Any, Batche
 
     @jax.jit
     def score_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
-        model, batch = eqx.combine(params, static), give(batch, settings.given_rows)
+        model, batch = eqx.combine(params, static), lessons.give(batch, settings.given_rows)
         if isinstance(model, AbstractLatent):  # a forecast of theirs is a reading of the whole past
-            batch = thinned(batch, settings.valid_rows)
+            batch = lessons.thinned(batch, settings.valid_rows)
         keys = jr.split(jr.key(settings.seed), batch.weight.shape[0])
         mixtures = model.batch_predict(batch.grid, num_samples=settings.valid_paths, keys=keys)
         score = lambda grid, mixture: metrics.log_prob(model.likelihood, mixture, grid.values[grid.rows])
@@ -263,8 +186,8 @@ def make_bound(static: Any, settings: Settings) -> Callable[[Any, Batches], floa
     @jax.jit
     def sum_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
         key, beta = jr.key(settings.training.seed), jnp.asarray(settings.objective.beta)
-        batch = hide(batch, settings.training.hide_share, key=jr.fold_in(key, 1))
-        batch = give(batch, settings.training.given_rows)
+        batch = lessons.hide(batch, settings.training.hide_share, key=jr.fold_in(key, 1))
+        batch = lessons.give(batch, settings.training.given_rows)
         loss = mean_loss(eqx.combine(params, static), batch, beta, settings=settings.objective, key=key)
         seen = jnp.sum(batch.grid.mask, axis=(1, 2), dtype=loss.dtype) @ batch.weight
         return loss * seen, seen

@@ -13,8 +13,9 @@ from oracles import LinearSystem
 
 from vsdn import training
 from vsdn.batches import Batches
+from vsdn.branching import make_queries
 from vsdn.data import Scaler, Table
-from vsdn.grids import Marching, make_grids, make_queries
+from vsdn.marching import Marching, make_grids
 from vsdn.settings import Settings
 
 START = Marching(0.3, start=-0.5, periods=(2.5,))

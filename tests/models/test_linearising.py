@@ -9,8 +9,8 @@ from examples import make_model
 
 from vsdn import inference
 from vsdn.data import Scaler, Table
-from vsdn.grids import Marching
 from vsdn.likelihoods import Gaussian, Likelihood
+from vsdn.marching import Marching
 from vsdn.methods import by_linearising, by_prior
 from vsdn.models import linearising
 from vsdn.models.linearising import Later, Moments

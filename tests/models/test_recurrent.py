@@ -10,7 +10,8 @@ from scipy.integrate import solve_ivp
 
 from vsdn import inference
 from vsdn.data import Table
-from vsdn.grids import Grid, Marching
+from vsdn.grids import Grid
+from vsdn.marching import Marching
 
 pytestmark = pytest.mark.usefixtures("x64")
 flowing = pytest.mark.parametrize("name", ["ode-rnn", "gru-ode"])

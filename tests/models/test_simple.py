@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from vsdn import inference, training
 from vsdn.batches import Batches
 from vsdn.data import Scaler, Table
-from vsdn.grids import Marching, make_grids
+from vsdn.marching import Marching, make_grids
 from vsdn.methods import by_trying
 from vsdn.settings import Settings
 

@@ -13,7 +13,7 @@ from linear import linear_vsdn
 from scipy.special import logsumexp
 from truths import assert_bounds_climb
 
-from vsdn.grids import Marching
+from vsdn.marching import Marching
 from vsdn.models.base import Evidence
 from vsdn.objectives import iwae, mixed, vae
 

@@ -1,0 +1,46 @@
+"""A page: an animation as HTML, drawn where it is read."""
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from vsdn.datasets.asf import Skeleton
+from vsdn.skeletons.drawing import GHOST, MARK, SIDES
+from vsdn.skeletons.notes import note_of
+from vsdn.skeletons.posture import links, sides
+from vsdn.skeletons.shots import Shot
+
+
+def page(skeleton: Skeleton, shot: Shot, clock: Sequence[str], pace: float, caption: str = "") -> str:
+    """An animation as a page of HTML that needs nothing else: it plays, stops and can be moved by hand."""
+    data: dict[str, Any] = {
+        "pairs": links(skeleton).tolist(),
+        "colours": [SIDES[side] for side in sides(skeleton)],
+        "ghost": GHOST,
+        "half": shot.half,
+        "high": shot.high,
+        "mark": MARK,
+        "pace": pace,
+        "clock": list(clock),
+        "caption": caption,
+        "middle": _rounded(shot.middle),
+        "motions": [
+            {
+                "name": name,
+                "points": _rounded(points),
+                "depths": _rounded(shot.depths[name]),
+                "notes": [note_of(shot, name, index) if number else "" for index in range(len(clock))],
+            }
+            for number, (name, points) in enumerate(shot.points.items())
+        ],
+    }
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    return files("vsdn.skeletons").joinpath("skeleton.html").read_text("utf-8").replace("null /* DATA */", text)
+
+
+def _rounded(values: np.ndarray) -> list[Any]:
+    """Millimetres are enough for a screen; what has no place is at the root."""
+    return np.round(np.nan_to_num(values), 3).tolist()
