@@ -44,6 +44,11 @@ def pytest_configure(config):
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 
+def pytest_collection_modifyitems(items):
+    """The files of the longest tests come first: at the end no worker waits for one of them."""
+    items.sort(key=lambda item: item.path.name not in ("test_reproduction.py", "test_resume.py"))
+
+
 @pytest.fixture
 def key(request):
     """A key that follows from the test's name."""

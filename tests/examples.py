@@ -20,7 +20,14 @@ from vsdn.settings import ModelSettings
 
 # Of two models of one kind, `make test` takes one through the tests of all models, `make test-all` both.
 TWINS = ("vsdn-f", "gru-decay", "latent-sde", "mean")
-EVERY_MODEL = [pytest.param(name, marks=pytest.mark.thorough) if name in TWINS else name for name in MODELS]
+
+
+def thorough(*names: str) -> list:
+    """Parameters that only `make test-all` takes."""
+    return [pytest.param(name, marks=pytest.mark.thorough) for name in names]
+
+
+EVERY_MODEL = [*thorough(*TWINS), *(name for name in MODELS if name not in TWINS)]
 MARCHING = Marching(max_step=0.3, periods=(2.5,))
 SIZES = {"hidden_size": 5, "latent_size": 3, "width": 7, "init_width": 4}
 VARIABLES = ("a", "b")

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.random as jr
 import numpy as np
 import pytest
-from examples import EVERY_MODEL, MARCHING, SIZES, VARIABLES, ask, make_model, make_scaler, make_table
+from examples import EVERY_MODEL, MARCHING, SIZES, VARIABLES, ask, make_model, make_scaler, make_table, thorough
 
 from vsdn import inference
 from vsdn.data import TimeAxis, empty_table
@@ -58,7 +58,7 @@ def test_the_filter_sees_its_row_and_nothing_later(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vsdn-f", pytest.param("vsdn-s", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", ["vsdn-f", *thorough("vsdn-s")])
 def test_the_memory_of_vsdn_can_be_asked_like_that_of_others(name):
     table, model = make_table(3), make_model(name)
     cut = float(np.median(table.times))
@@ -103,7 +103,7 @@ def test_at_its_rows_interpolation_is_at_the_points(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("vsdn-f", marks=pytest.mark.thorough), "linear", "last-value"])
+@pytest.mark.parametrize("name", ["linear", *thorough("vsdn-f", "last-value")])
 def test_joint_draws_agree_with_the_single_answers(name):
     """Draws at rows with nothing seen have the mean that interpolation gives, in standard errors."""
     table, model = make_table(1), make_model(name)
@@ -122,7 +122,7 @@ def test_joint_draws_agree_with_the_single_answers(name):
     assert np.all(np.abs(values.mean(axis=1) - answer.mean) < 4 * error)
 
 
-@pytest.mark.parametrize("name", [pytest.param("vsdn-f", marks=pytest.mark.thorough), "gru-ode", "latent-ode"])
+@pytest.mark.parametrize("name", ["latent-ode", *thorough("vsdn-f", "gru-ode")])
 def test_simulated_series_are_ones_that_the_model_finds_likely(name):
     """New series score as well as the model expects of itself: their PIT is uniform in mean and spread."""
     model, num_series = make_model(name), 200

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from examples import make_grid, make_table
+from examples import make_grid, make_table, thorough
 from linear import linear_vsdn
 
 from vsdn import particles
@@ -14,7 +14,7 @@ from vsdn.marching import Marching
 from vsdn.sde import embed
 
 pytestmark = pytest.mark.usefixtures("x64")
-models = pytest.mark.parametrize("name", ["vsdn-f", pytest.param("vsdn-s", marks=pytest.mark.thorough)])
+models = pytest.mark.parametrize("name", ["vsdn-f", *thorough("vsdn-s")])
 
 
 @pytest.fixture

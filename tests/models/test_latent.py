@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from examples import make_grid, make_model, make_scaler, make_table
+from examples import make_grid, make_model, make_scaler, make_table, thorough
 from scipy.integrate import quad
 from scipy.stats import norm
 
@@ -13,7 +13,7 @@ from vsdn.models import latent
 from vsdn.models.latent import Start, last_row
 
 pytestmark = pytest.mark.usefixtures("x64")
-models = pytest.mark.parametrize("name", ["latent-ode", pytest.param("latent-sde", marks=pytest.mark.thorough)])
+models = pytest.mark.parametrize("name", ["latent-ode", *thorough("latent-sde")])
 
 
 def test_kl_of_the_start_is_its_integral():

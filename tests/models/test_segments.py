@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from examples import make_batch, make_model, make_table
+from examples import make_batch, make_model, make_table, thorough
 
 from vsdn.grids import Grid
 from vsdn.models import segments
 
-names = pytest.mark.parametrize("name", [pytest.param("vsdn-f", marks=pytest.mark.thorough), "vsdn-s"])
+names = pytest.mark.parametrize("name", [*thorough("vsdn-f"), "vsdn-s"])
 
 
 def gradient_of(name, evidence_of, grids, key, num_samples=3):
@@ -32,7 +32,7 @@ def whole(model, grids, **options):
 
 @pytest.mark.slow
 @names
-@pytest.mark.parametrize("kernel", ["on", pytest.param("off", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("kernel", ["on", *thorough("off")])
 def test_the_evidence_and_its_gradient_are_the_same(name, kernel, x64, key, monkeypatch):
     monkeypatch.setenv("VSDN_KERNEL", kernel)
     grids = make_batch(make_table(5))

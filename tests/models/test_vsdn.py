@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from examples import make_grid, make_model, make_scaler, make_table
+from examples import make_grid, make_model, make_scaler, make_table, thorough
 from linear import linear_vsdn
 from scipy.special import logsumexp
 from truths import assert_bounds_climb
@@ -23,7 +23,7 @@ encode = eqx.filter_jit(lambda model, grid: model.encoder(grid, model.memory.for
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vsdn-f", pytest.param("vsdn-s", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", ["vsdn-f", *thorough("vsdn-s")])
 def test_bounds_climb_to_the_exact_likelihood(name, key):
     model, oracle = linear_vsdn(name)
     grid = make_grid(make_table(max_rows=7), 1, Marching(0.3))
@@ -32,7 +32,7 @@ def test_bounds_climb_to_the_exact_likelihood(name, key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vsdn-f", pytest.param("vsdn-s", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", ["vsdn-f", *thorough("vsdn-s")])
 def test_posterior_and_prior_paths_agree_on_the_likelihood(name, key):
     """E_Q[w Π Φ] = E_P[Π Φ], for the nonlinear model as it is."""
     model, grid = make_model(name), make_grid(make_table(max_rows=6), 2)
