@@ -46,7 +46,7 @@ bench-step: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/training_step.py
 
 # constraints.txt makes the install repeatable; `make lock` renews it from the bounds in pyproject.toml. What is imported is compiled
-# then, once; all of it beforehand (no --no-compile) would take half a minute more.
+# then, once; with --no-compile not all of it is beforehand.
 $(READY): pyproject.toml constraints.txt setup.py $(KERNEL)
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[test,check]'

@@ -7,10 +7,9 @@ An honest year-to-year difference remains, and is the same for all models; `mean
 Example: python experiments/dates_ushcn.py runs/ushcn/gru-ode-vae-0 runs/ushcn/vsdn-s-iwae-0 --data data
 """
 
-import argparse
-import csv
 import dataclasses
-from pathlib import Path
+
+from looking import fold_of, make_parser, write_rows
 
 import vsdn
 from vsdn.data import Table
@@ -27,25 +26,14 @@ def moved(table: Table, by: float) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders of a fold")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data files")
-    parser.add_argument("--fold", type=int, default=0)
-    parser.add_argument("--draws", type=int, default=32, help="latent paths, or particles, a series")
-    parser.add_argument("--results", type=Path, default=Path("experiments/results/ushcn-dates.csv"))
-    options = parser.parse_args()
-    valid = ushcn.load(options.data, options.fold).valid
-    rows = []
+    options, rows = make_parser(__doc__, "ushcn-dates.csv", draws=32).parse_args(), []
     for run in options.runs:
-        fitted = vsdn.load(run)
+        fitted, valid = vsdn.load(run), ushcn.load(options.data, fold_of(run)).valid
         for calendar, by in (("its own", 0.0), ("a year early", YEAR)):
             scores = fitted.evaluate(moved(valid, by), "prediction", draws=options.draws)
             rows.append({"run": run.name, "calendar": calendar, **{score: scores[score] for score in SCORES}})
             print(rows[-1], flush=True)
-    with options.results.open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["run", "calendar", *SCORES])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(options.results, rows)
 
 
 if __name__ == "__main__":

@@ -3,37 +3,23 @@
 Example: python experiments/pieces_mocap.py runs/mocap/gru-ode-vae-0 runs/mocap/vsdn-s-iwae-0 --data data
 """
 
-import argparse
-import csv
-from pathlib import Path
-
 import numpy as np
+from looking import fold_of, make_parser, write_rows
 
 import vsdn
 from vsdn.data import Table
 from vsdn.datasets import mocap
 from vsdn.fitted import Fitted
 
-FIELDS = ("run", "piece", "frames", "nll", "mse")
-
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders; the last part of a name is its fold")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data files")
-    parser.add_argument("--draws", type=int, default=64, help="latent paths, or particles, a series")
-    parser.add_argument("--results", type=Path, default=Path("experiments/results/mocap-pieces.csv"))
-    options = parser.parse_args()
-    rows = []
+    options, rows = make_parser(__doc__, "mocap-pieces.csv", draws=64).parse_args(), []
     for run in options.runs:
-        test = mocap.load(options.data, int(run.name.rsplit("-", 1)[1])).test
-        pieces = [of_piece(vsdn.load(run), test, number, options.draws) for number in range(test.num_series)]
+        fitted, test = vsdn.load(run), mocap.load(options.data, fold_of(run)).test
+        pieces = [of_piece(fitted, test, number, options.draws) for number in range(test.num_series)]
         rows += [{"run": run.name, **piece} for piece in pieces]
         print(summary(run.name, pieces), flush=True)
-    with options.results.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(options.results, rows)
 
 
 def of_piece(fitted: Fitted, test: Table, number: int, draws: int) -> dict:

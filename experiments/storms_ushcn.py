@@ -3,11 +3,10 @@
 Example: python experiments/storms_ushcn.py runs/ushcn/gru-ode-vae-0 runs/ushcn/vsdn-s-iwae-0 --data data
 """
 
-import argparse
-import csv
 from pathlib import Path
 
 import numpy as np
+from looking import fold_of, make_parser, write_rows
 
 import vsdn
 from vsdn import evaluation, inference
@@ -17,13 +16,7 @@ VARIABLES = ("rain", "snowfall", "snow depth", "highest temperature", "lowest te
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders; the last part of a name is its fold")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data files")
-    parser.add_argument("--draws", type=int, default=128, help="latent paths, or particles, a series")
-    parser.add_argument("--results", type=Path, default=Path("experiments/results/ushcn-storms.csv"))
-    options = parser.parse_args()
-    rows = []
+    options, rows = make_parser(__doc__, "ushcn-storms.csv", draws=128).parse_args(), []
     for run in options.runs:
         nll, errors, mask = scores_of(run, options.data, options.draws)
         row: dict = {"run": run.name}
@@ -36,15 +29,12 @@ def main() -> None:
             row[f"mse of {name}"] = errors[mask[:, channel], channel].sum() / mask.sum()
         rows.append({key: value if key == "run" else round(float(value), 4) for key, value in row.items()})
         print(rows[-1], flush=True)
-    with options.results.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(options.results, rows)
 
 
 def scores_of(run: Path, data: Path, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """NLL and squared error of each value of the three rows after t = 150, and which were seen."""
-    fitted, fold = vsdn.load(run), int(run.name.rpartition("-")[2])
+    fitted, fold = vsdn.load(run), fold_of(run)
     test = fitted.read(ushcn.load(data, fold).test)
     asked = evaluation.prediction(test, after=150.0, num_rows=3, from_start=True)
     request = inference.Request(asked.visible, asked.series, asked.times)

@@ -302,6 +302,7 @@ def test_the_page_of_a_plan(tmp_path):
     (tmp_path / "mean-vae-2.json").unlink()
     page = tables.markdown(plan, tables.finished(plan, tmp_path))
     assert "| Mean | | | 1.500 | | | 0.2500 |" in page
+    assert "Over fewer seeds: Mean, tuned (1)." in page
     assert "Not done yet: 1 of 7 runs (mean-vae-2)." in page
     for name in ("paper-last-value-vae-2", "last-value-vae-2"):
         (tmp_path / f"{name}.json").unlink()

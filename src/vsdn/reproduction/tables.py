@@ -65,6 +65,10 @@ class Book:
     def results(self, preset: str, row: Row) -> list[Result]:
         return [run.result for run in self.runs if (run.job.preset, run.job.row) == (preset, row.name)]
 
+    def repeats(self, preset: str, row: Row) -> set[int]:
+        """The seeds or folds that are done."""
+        return {run.job.repeat for run in self.runs if (run.job.preset, run.job.row) == (preset, row.name)}
+
     def spread(self, task: str, preset: str, row: Row, score: str) -> Spread | None:
         results = self.results(preset, row)
         return spread(score_of(result, task, score, self.plan.per) for result in results if task in result["scores"])
@@ -229,6 +233,7 @@ def _protocol(book: Book) -> str:
     lines = [
         f"Mean ± standard deviation over {over}. NLL and MSE are means over {unit}, CRPS and coverage over values."
     ]
+    lines += _of_fewer(book)
     lines += [f"{asked.column}: {asked.title}." for asked in plan.tasks.values() if asked.beside]
     lines += [f"{book.mark(why)} {why}" for why in book.reasons()]
     missing = [job.name for job in make_jobs(plan) if job.name not in {run.job.name for run in book.runs}]
@@ -247,6 +252,17 @@ def _repeats(book: Book) -> str:
     if len(set(told.values())) > 1:
         return f"{plan.repeated} " + " and ".join(f"{text} ({plan.presets[at].title})" for at, text in told.items())
     return f"{plan.repeated if max(map(len, done.values())) > 1 else plan.repeated[:-1]} {''.join(set(told.values()))}"
+
+
+def _of_fewer(book: Book) -> list[str]:
+    """A line that names the rows whose means are over fewer seeds or folds than others with the same settings."""
+    trained, told = [row for row in book.plan.rows if row.model], []
+    for preset, about in book.plan.presets.items():
+        done = {row.title: sorted(book.repeats(preset, row)) for row in trained if book.repeats(preset, row)}
+        most = max(map(len, done.values()), default=0)
+        few = {title: ", ".join(map(str, each)) for title, each in done.items() if len(each) < most}
+        told += [f"{title}, {about.title} ({at})" for title, at in few.items()]
+    return [f"Over fewer {book.plan.repeated}: {'; '.join(told)}."] if told else []
 
 
 def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
