@@ -126,8 +126,19 @@ def test_too_little_to_learn_from():
         make_plan(single, None, Settings())
 
 
-@pytest.mark.parametrize(("model", "heeded"), [("ode-rnn", True), ("gru-ode", False)])
-def test_what_a_memory_cannot_keep_is_said(model, heeded):
-    settings = Settings().with_values({"model": model, "keep_usual": True})
-    said = [note for note in make_plan(make_table(12), None, settings).notes if "keep_usual" in note]
-    assert said == ([] if heeded else ["keep_usual is for vsdn-f, vsdn-s, ode-rnn: gru-ode goes without"])
+@pytest.mark.parametrize(
+    ("asked", "model", "said"),
+    [
+        ("keep_usual", "ode-rnn", []),
+        ("keep_usual", "gru-ode", ["keep_usual is for vsdn-f, vsdn-s, ode-rnn: gru-ode goes without"]),
+        ("spread_memory", "gru-ode", []),
+        (
+            "spread_memory",
+            "linear",
+            ["spread_memory is for vsdn-f, vsdn-s, ode-rnn, gru-ode, latent-ode, latent-sde: linear goes without"],
+        ),
+    ],
+)
+def test_what_is_asked_of_a_memory_that_cannot_do_it_is_said(asked, model, said):
+    settings = Settings().with_values({"model": model, asked: True})
+    assert [note for note in make_plan(make_table(12), None, settings).notes if asked in note] == said

@@ -1,4 +1,6 @@
-"""Before training, what is kept begins as what foretells best by itself."""
+"""Before training, a memory begins as the table tells."""
+
+import itertools
 
 import jax
 import numpy as np
@@ -8,6 +10,7 @@ from examples import make_table as example_table
 import vsdn
 from vsdn.data import Scaler, Table
 from vsdn.keeping import AbstractKeeper, Last, Usual
+from vsdn.memories import ODERNN
 from vsdn.priming import fit_keeper, lay_out, squared_error
 
 pytestmark = pytest.mark.usefixtures("lenient")
@@ -58,6 +61,25 @@ def test_what_is_usual_in_each_series_is_used():
     rows = lay_out(*make_table([make]))
     last, usual = fit_keeper(Last(1), rows), fit_keeper(Usual(1, (speed,)), rows)
     assert squared_error(usual, rows) < 3 * noise**2 < 0.6 * squared_error(last, rows)
+
+
+@pytest.mark.parametrize("model", ["vsdn-s", "latent-ode"])
+def test_a_fit_with_a_spread_memory_begins_with_units_that_hold_as_long_as_series_are(model, tmp_path):
+    """Of the training part's series that have more than one row, the middle one."""
+    table = example_table()
+    size = {"hidden_size": 4, "latent_size": 2, "width": 4, "init_width": 4, "batch_size": 2, "time_scale": 2.0}
+    settings = {"spread_memory": True, "epochs": 0, **size}
+    vsdn.fit(table, model=model, valid=table, settings=settings, out=tmp_path / "run", progress=False)
+    is_memory = lambda part: isinstance(part, ODERNN)
+    parts = jax.tree.leaves(vsdn.load(tmp_path / "run").model, is_leaf=is_memory)
+    memories = [part for part in parts if is_memory(part)]
+    assert len(memories) == (2 if model == "vsdn-s" else 1)
+    long = [slice(*ends) for ends in itertools.pairwise(table.starts) if ends[1] - ends[0] > 1]
+    num_rows = np.median([own.stop - own.start for own in long])
+    span = np.median([table.times[own.stop - 1] - table.times[own.start] for own in long]) / 2.0
+    for memory in memories:
+        np.testing.assert_allclose(memory.cell.bias[4:8], np.linspace(0, np.log(num_rows), 4), rtol=1e-5)
+        np.testing.assert_allclose(memory.flow.gate.bias, -np.linspace(0, np.log(span), 4), rtol=1e-5)
 
 
 def test_series_are_laid_out_as_they_are():

@@ -17,6 +17,8 @@ MOST_STEPS = 10**8  # of the grids of a table in all: more would not fit into me
 SEGMENTED = ("vsdn-f", "vsdn-s")  # the models whose evidence can be had in segments
 FLOWING = ("vsdn-f", "vsdn-s", "ode-rnn", "gru-ode")  # the models whose memory need not be told of every row
 KEEPING = ("vsdn-f", "vsdn-s", "ode-rnn")  # the models whose memory can keep values as they were seen
+SPREADING = (*FLOWING, "latent-ode", "latent-sde")  # the models whose memory's units can begin with spans of their own
+HEEDED = {"keep_last": KEEPING, "keep_usual": KEEPING, "spread_memory": SPREADING}
 WINDOW = 200  # rows of a training piece, where a series is more than twice as long
 
 # A model that reads a series from its end foretells from beginnings of it, so it must learn to read beginnings.
@@ -103,10 +105,8 @@ def _say(parts: Parts, valid: Table | None) -> str:
 
 def _unheeded(model: ModelSettings) -> tuple[str, ...]:
     """What is asked of a memory that cannot do it: a preset may be for several models, so it is said, not refused."""
-    asked = [name for name in ("keep_last", "keep_usual") if getattr(model, name)]
-    if not asked or model.model in KEEPING:
-        return ()
-    return (f"{' and '.join(asked)} is for {', '.join(KEEPING)}: {model.model} goes without",)
+    asked = [name for name, models in HEEDED.items() if getattr(model, name) and model.model not in models]
+    return tuple(f"{name} is for {', '.join(HEEDED[name])}: {model.model} goes without" for name in asked)
 
 
 def choose(settings: Settings, table: Table) -> Settings:

@@ -1,4 +1,4 @@
-"""Before training: what a memory keeps is to begin as what foretells best by itself."""
+"""Before training: what the table tells of how a memory is to begin."""
 
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from vsdn.data import Scaler, Table
 from vsdn.keeping import AbstractKeeper
+from vsdn.memories import AbstractFlowingMemory
 from vsdn.models import AbstractModel
 
 MOST_SERIES = 128  # that are looked at, evenly spread
@@ -27,8 +28,27 @@ class Rows(NamedTuple):
     mask: Bool[Array, "series row channel"]
 
 
-def prime(model: AbstractModel, table: Table, scaler: Scaler) -> AbstractModel:
-    """The model whose keepers begin as those that foretell the table's next values best; others are as they are."""
+def prime(model: AbstractModel, table: Table, scaler: Scaler, *, spread: bool = False) -> AbstractModel:
+    """The model whose keepers begin as those that foretell the table's next values best and whose memories, if they
+    are to `spread`, begin to hold for up to as long as its series are; others are as they are."""
+    return prime_keepers(spread_memories(model, table, scaler) if spread else model, table, scaler)
+
+
+def spread_memories(model: AbstractModel, table: Table, scaler: Scaler) -> AbstractModel:
+    """The model whose memories begin to hold for one row up to the rows of a series of the middle length."""
+    long = np.flatnonzero(np.diff(table.starts) > 1)
+    if not len(long):
+        return model
+    first, last = table.starts[long], table.starts[long + 1] - 1
+    num_rows = float(np.median(last - first + 1))
+    span = float(np.median(table.times[last] - table.times[first])) / scaler.time_scale
+    is_memory = lambda part: isinstance(part, AbstractFlowingMemory)
+    longer = lambda part: part.spread(num_rows, span) if is_memory(part) else part
+    return jax.tree.map(longer, model, is_leaf=is_memory)
+
+
+def prime_keepers(model: AbstractModel, table: Table, scaler: Scaler) -> AbstractModel:
+    """The model whose keepers begin as those that foretell the table's next values best."""
     is_keeper = lambda part: isinstance(part, AbstractKeeper)
     keepers = [part for part in jax.tree.leaves(model, is_leaf=is_keeper) if is_keeper(part)]
     if not keepers:

@@ -54,6 +54,11 @@ class ModelSettings(Section):
         default=False,
         description="vsdn-*, ode-rnn: h keeps what is usual in a series, too: means, and their swing with each period",
     )
+    spread_memory: bool = Field(
+        default=False,
+        description="vsdn-*, ode-rnn, gru-ode, latent-*: the units of h begin to hold what they took for one row up to "
+        "all rows of a series, not for a few rows alike",
+    )
     gru_ode_cell: Literal["full", "minimal"] = Field(default="full", description="gru-ode: two gates, or one")
     prep_size: int = Field(
         default=25, ge=1, le=MOST_UNITS, description="gru-ode: units a variable that prepare what its memory takes"

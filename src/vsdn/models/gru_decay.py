@@ -9,8 +9,8 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries, last_seen
+from vsdn.memories import AbstractMemory
 from vsdn.models.recurrent import Recurrent, make_recurrent
-from vsdn.nets import AbstractMemory
 from vsdn.settings import ModelSettings
 
 

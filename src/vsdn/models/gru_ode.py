@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from vsdn.errors import SettingsError
 from vsdn.grids import Grid, at_rows
 from vsdn.likelihoods import Likelihood
+from vsdn.memories import AbstractFlow, AbstractFlowingMemory, Memory
 from vsdn.models.base import Evidence, make_decoder, make_likelihood, masked_log_lik
 from vsdn.models.recurrent import AbstractRecurrent
-from vsdn.nets import AbstractFlow, AbstractFlowingMemory, Memory
 from vsdn.settings import ModelSettings
 
 
@@ -37,6 +37,10 @@ class GRUODE(AbstractFlow):
         r, z = gates[: len(h)], gates[-len(h) :]
         g = jnp.tanh(self.candidate(jnp.concatenate([r * h, clock])))
         return (1 - z) * (g - h)
+
+    def spread(self, log_span: Float[Array, " hidden"]) -> "GRUODE":
+        hold = self.gates.bias.at[-len(log_span) :].set(log_span)
+        return eqx.tree_at(lambda flow: flow.gates.bias, self, hold)
 
 
 NUM_GATES = {"full": 2, "minimal": 1}

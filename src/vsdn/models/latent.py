@@ -16,8 +16,9 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries, last_row, last_told, until, within
+from vsdn.memories import ODERNN
 from vsdn.models.base import AbstractModel, Answer
-from vsdn.nets import ACTIVATIONS, ODERNN, bounded_exp
+from vsdn.nets import ACTIVATIONS, bounded_exp
 from vsdn.sde import Noise, brownian, path_noise, path_seed
 from vsdn.settings import ModelSettings
 

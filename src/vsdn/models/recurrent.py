@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries
 from vsdn.likelihoods import Likelihood
+from vsdn.memories import AbstractMemory
 from vsdn.models.base import foretold, make_decoder, make_likelihood
 from vsdn.models.pathless import AbstractPathless
-from vsdn.nets import AbstractMemory
 from vsdn.settings import ModelSettings
 
 

@@ -10,12 +10,14 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from vsdn import fused
+from vsdn.encoders import AbstractEncoder, Filter, Smoother
 from vsdn.grids import Grid, Queries, at_rows, last_row, until, within
 from vsdn.keeping import make_keeper
 from vsdn.likelihoods import Likelihood
+from vsdn.memories import ODERNN, Memory
 from vsdn.models.base import AbstractOnline, Answer, Evidence, Field, foretold, make_likelihood, masked_log_lik
 from vsdn.models.trying import look_again
-from vsdn.nets import ACTIVATIONS, ODERNN, AbstractEncoder, Diffusion, Drift, Filter, Memory, Smoother, SplitMLP
+from vsdn.nets import ACTIVATIONS, Diffusion, Drift, SplitMLP
 from vsdn.particles import FORWARD, Filtered, equal, filter_particles, go_on, smooth_particles
 from vsdn.sde import (
     Path,
