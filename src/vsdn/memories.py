@@ -142,7 +142,7 @@ class AbstractFlowingMemory(AbstractMemory):
         size, place = self.cell.hidden_size, np.linspace(0.0, 1.0, self.cell.hidden_size)
         log_rows = jnp.asarray(place * np.log(max(num_rows, 1.0)), self.initial.dtype)
         log_span = jnp.asarray(place * np.log(max(span, 1.0)), self.initial.dtype)
-        hold = self.cell.bias.at[size : 2 * size].set(log_rows)  # of the gate that keeps h
+        hold = jnp.asarray(self.cell.bias).at[size : 2 * size].set(log_rows)  # of the gate that keeps h
         return eqx.tree_at(lambda m: (m.cell.bias, m.flow), self, (hold, self.flow.spread(log_span)))
 
     def begin(self) -> Float[Array, " hidden"]:

@@ -39,7 +39,7 @@ class GRUODE(AbstractFlow):
         return (1 - z) * (g - h)
 
     def spread(self, log_span: Float[Array, " hidden"]) -> "GRUODE":
-        hold = self.gates.bias.at[-len(log_span) :].set(log_span)
+        hold = jnp.asarray(self.gates.bias).at[-len(log_span) :].set(log_span)
         return eqx.tree_at(lambda flow: flow.gates.bias, self, hold)
 
 
