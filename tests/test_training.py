@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from examples import make_model, make_table
 
-from vsdn import training
+from vsdn import metrics, training
 from vsdn.batches import Batches
 from vsdn.data import Scaler
 from vsdn.marching import Marching, make_grids
@@ -62,6 +62,25 @@ def test_the_best_may_be_told_by_the_bound(parts):
     records = [record for _, record in history if record is not None]
     assert records[-1].best_nll == pytest.approx(min(record.valid_loss for record in records))
     assert all(record.valid_loss > record.valid_nll + 1e-3 for record in records)  # with rows hidden, less is known
+
+
+def test_the_best_may_be_told_by_the_crps(parts):
+    """A learning rate that goes too far: the NLL is best at another epoch than the CRPS, which is what is chosen by."""
+    history, _ = run(last_value(), parts, epochs=12, learning_rate=0.3, schedule="constant", select_by="crps")
+    records, state = [record for _, record in history if record is not None], history[-1][0]
+    crps = [record.valid_crps for record in records]
+    best = int(np.argmin(crps))
+    assert records[-1].best_epoch == best + 1
+    assert records[-1].best_nll == pytest.approx(crps[best], rel=1e-6)
+    static = eqx.partition(last_value(), eqx.is_inexact_array)[1]
+    fine = training.make_score(static, Settings().training, metrics.crps)
+    assert fine(state.best_params, parts[1]) == pytest.approx(crps[best], rel=1e-3)
+
+
+def test_in_other_units_a_crps_stays_what_it_is():
+    epoch = training.Epoch(1, 1, 0.5, 0.6, 0.2, 1, 0, 0.7, 0.2)
+    assert epoch.moved(1.0, 2.0, by="crps") == epoch._replace(loss=1.5, valid_nll=2.6, valid_loss=2.7)
+    assert epoch.moved(1.0, 2.0, by="forecasts").best_nll == 2.2
 
 
 def test_the_last_epoch_may_be_kept_however_bad(parts):

@@ -71,6 +71,12 @@ class Fitted:
         return self.config.settings
 
     @property
+    def best(self) -> Epoch | None:
+        """The record of the epoch that was kept; None if none was."""
+        kept = [record for record in self.epochs if record.epoch == self.epochs[-1].best_epoch]
+        return kept[0] if kept else None
+
+    @property
     def axis(self) -> TimeAxis:
         return self.config.axis
 

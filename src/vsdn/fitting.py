@@ -131,7 +131,7 @@ def _run(
     with interruptible() as interrupt, TrainingBar(steps, batches, offset, show=progress) as bar:
         for state, record in training.train(model, plan.train, plan.valid, plan.settings, begun):
             if record is not None:
-                record = record.moved(offset, valid_offset)
+                record = record.moved(offset, valid_offset, by=settings.select_by)
                 records.append(record)
             stop = interrupt.asked  # read once: what is stopped at is what was kept
             if folder is not None:

@@ -73,7 +73,7 @@ class TrainingBar:
         if self.bar.disable:
             return
         if record is not None:
-            self.valid = f" · valid {record.valid_nll:.3f} (best {record.best_nll:.3f})"
+            self.valid = f" · valid {record.valid_nll:.3f} (best: epoch {record.best_epoch})"
         if int(state.finite):
             self.loss = f"{float(state.loss_sum) / int(state.finite) + self.offset:.3f}"
         speed = self.bar.tasks[self.task].speed

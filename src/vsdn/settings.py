@@ -174,10 +174,10 @@ class TrainingSettings(Section):
         description="latent-*: rows a series, evenly spread, that the validation score is of; all if not given",
     )
     valid_bound: bool = Field(default=False, description="also keep the bound on the validation part, each epoch")
-    select_by: Literal["forecasts", "bound", "last"] | None = Field(
+    select_by: Literal["forecasts", "crps", "bound", "last"] | None = Field(
         default=None,
-        description="which epoch is kept: the best in forecasts of the validation part, or (if hide_share is set) in "
-        "its bound, or the last",
+        description="which epoch is kept: the best in forecasts of the validation part by their NLL, or by their CRPS, "
+        "which no single value decides, or (if hide_share is set) in its bound, or the last",
     )
     max_skipped: int = Field(default=50, ge=1, description="steps in a row with no finite gradient before the run ends")
     checkpoint_every: int = Field(

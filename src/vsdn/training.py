@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vsdn import lessons, metrics, objectives
 from vsdn.batches import Batch, Batches
+from vsdn.likelihoods import Likelihood
 from vsdn.models import AbstractModel, segments
 from vsdn.models.base import Evidence
 from vsdn.models.latent import AbstractLatent
@@ -45,16 +46,17 @@ class Epoch(NamedTuple):
     step: int
     loss: float  # minus the bound, on the training part
     valid_nll: float  # of each row foretold from the rows before it, on the validation part
-    best_nll: float  # the best score so far: that NLL, or minus the bound where this is what is chosen by
+    best_nll: float  # the best score so far: that NLL, or minus the bound or the CRPS where this is what is chosen by
     best_epoch: int
     skipped: int
     valid_loss: float = math.inf  # minus the bound, on the validation part, where it is asked for
+    valid_crps: float = math.inf  # as `valid_nll`, in deviations of each variable, where this is what is chosen by
 
-    def moved(self, loss: float, nll: float) -> "Epoch":
-        """The record with its scores in other units: what `Batches.log_unit` says is added."""
+    def moved(self, loss: float, nll: float, *, by: str | None) -> "Epoch":
+        """The record with its scores in other units: what `Batches.log_unit` says is added, but to a CRPS."""
         valid = {
             "valid_nll": self.valid_nll + nll,
-            "best_nll": self.best_nll + nll,
+            "best_nll": self.best_nll + (0.0 if by == "crps" else nll),
             "valid_loss": self.valid_loss + nll,
         }
         return self._replace(loss=self.loss + loss, **valid)
@@ -156,8 +158,17 @@ def make_update(
     return update
 
 
-def make_score(static: Any, settings: TrainingSettings) -> Callable[[Any, Batches], float]:
-    """The validation score of some weights: NLL of each scored value, foretold from the rows before it."""
+def nll(likelihood: Likelihood, params: metrics.Params, y: metrics.Values) -> metrics.Values:
+    return -metrics.log_prob(likelihood, params, y)
+
+
+rough_crps = functools.partial(metrics.crps, num_nodes=32)  # to tell epochs apart
+
+
+def make_score(
+    static: Any, settings: TrainingSettings, of: Callable[..., Array] = nll
+) -> Callable[[Any, Batches], float]:
+    """The validation score of some weights: the mean `of` each scored value, foretold from the rows before it."""
 
     @jax.jit
     def score_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
@@ -166,15 +177,15 @@ def make_score(static: Any, settings: TrainingSettings) -> Callable[[Any, Batche
             batch = lessons.thinned(batch, settings.valid_rows)
         keys = jr.split(jr.key(settings.seed), batch.weight.shape[0])
         mixtures = model.batch_predict(batch.grid, num_samples=settings.valid_paths, keys=keys)
-        score = lambda grid, mixture: metrics.log_prob(model.likelihood, mixture, grid.values[grid.rows])
-        log_prob = jax.vmap(score)(batch.grid, mixtures)
+        each = jax.vmap(lambda grid, mixture: of(model.likelihood, mixture, grid.values[grid.rows]))
+        scores = each(batch.grid, mixtures)
         seen = jax.vmap(lambda grid: grid.mask[grid.rows])(batch.grid) & batch.scored[..., None]
         seen = seen & (batch.weight > 0)[:, None, None]
-        return -jnp.sum(jnp.where(seen, log_prob, 0.0)), jnp.sum(seen)
+        return jnp.sum(jnp.where(seen, scores, 0.0)), jnp.sum(seen)
 
     def score(params: Any, batches: Batches) -> float:
         sums = [score_batch(params, batch) for batch in batches]
-        total = sum(float(nll) for nll, _ in sums) / max(sum(int(count) for _, count in sums), 1)
+        total = sum(float(part) for part, _ in sums) / max(sum(int(count) for _, count in sums), 1)
         return total if np.isfinite(total) else float("inf")
 
     return score
@@ -219,8 +230,9 @@ def train(
     optimiser = make_optimiser(training, num_batches * (training.epochs or 0))
     static = eqx.partition(model, eqx.is_inexact_array)[1]
     update, score = make_update(static, optimiser, settings, num_batches), make_score(static, training)
-    by_bound = training.select_by == "bound"
-    valid_loss = make_bound(static, settings) if training.valid_bound or by_bound else lambda params, valid: math.inf
+    by = training.select_by
+    valid_loss = make_bound(static, settings) if training.valid_bound or by == "bound" else lambda *_: math.inf
+    valid_crps = make_score(static, training, rough_crps) if by == "crps" else lambda *_: math.inf
     gone = lambda state: int(state.skipped_in_row) >= training.max_skipped
     begun = lambda state: int(state.step) > int(state.epoch) * num_batches
     while why_ended(state, training) is None or (gone(state) and begun(state)):
@@ -232,9 +244,9 @@ def train(
                 yield state, None
                 if gone(state):
                     break  # the epoch ends here, and its record says so
-        nll, loss = score(state.params, valid), valid_loss(state.params, valid)
-        state, record = _finish_epoch(state, loss if by_bound else nll, keep=training.select_by == "last")
-        yield state, record._replace(valid_nll=nll, valid_loss=loss)
+        nll, loss, crps = (each(state.params, valid) for each in (score, valid_loss, valid_crps))
+        state, record = _finish_epoch(state, {"bound": loss, "crps": crps}.get(by or "", nll), keep=by == "last")
+        yield state, record._replace(valid_nll=nll, valid_loss=loss, valid_crps=crps)
 
 
 def _finish_epoch(state: TrainState, score: float, *, keep: bool) -> tuple[TrainState, Epoch]:

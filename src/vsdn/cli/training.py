@@ -112,6 +112,6 @@ def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
         "parameters": fitted.num_params,
         "epochs": f"{0 if last is None else last.epoch} of {fitted.settings.training.epochs}",
         "best epoch": None if last is None else last.best_epoch,
-        "validation nll": None if last is None else last.best_nll,
+        "validation nll": None if fitted.best is None else fitted.best.valid_nll,
         "skipped steps": 0 if last is None else last.skipped,
     }

@@ -85,7 +85,7 @@ def progress_of(folder: Path) -> tuple[int, str]:
     """The last epoch of a run, and what it came to."""
     try:
         last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
-        return last["epoch"], f"epoch {last['epoch']}, valid {last['valid_nll']:.3f} (best {last['best_nll']:.3f})"
+        return last["epoch"], f"epoch {last['epoch']}, valid {last['valid_nll']:.3f} (best: {last['best_epoch']})"
     except (OSError, ValueError, LookupError, TypeError):
         return 0, "starting"
 

@@ -155,7 +155,7 @@ def _about(fitted: Fitted) -> dict[str, Any]:
     return {
         "epochs": 0 if last is None else last.epoch,
         "best_epoch": None if last is None else last.best_epoch,
-        "valid_nll": None if last is None else last.best_nll,
+        "valid_nll": None if fitted.best is None else fitted.best.valid_nll,
         "skipped": 0 if last is None else last.skipped,
         "parameters": fitted.num_params,
         "settings": fitted.settings.model_dump(mode="json"),
