@@ -20,6 +20,11 @@ def log_prob(likelihood: Likelihood, params: Params, y: Values) -> Values:
     return logsumexp(each, axis=0) - jnp.log(params.shape[0])
 
 
+def nll(likelihood: Likelihood, params: Params, y: Values) -> Values:
+    """Minus that: what y costs."""
+    return -log_prob(likelihood, params, y)
+
+
 def cdf(likelihood: Likelihood, params: Params, y: Values) -> Values:
     """P(Y ≤ y) under the mixture; at the truth, the PIT."""
     return jnp.mean(likelihood.cdf(params, jnp.broadcast_to(y, params.shape[:-1])), axis=0)

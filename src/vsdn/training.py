@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vsdn import lessons, metrics, objectives
 from vsdn.batches import Batch, Batches
-from vsdn.likelihoods import Likelihood
 from vsdn.models import AbstractModel, segments
 from vsdn.models.base import Evidence
 from vsdn.models.latent import AbstractLatent
@@ -158,15 +157,11 @@ def make_update(
     return update
 
 
-def nll(likelihood: Likelihood, params: metrics.Params, y: metrics.Values) -> metrics.Values:
-    return -metrics.log_prob(likelihood, params, y)
-
-
 rough_crps = functools.partial(metrics.crps, num_nodes=32)  # to tell epochs apart
 
 
 def make_score(
-    static: Any, settings: TrainingSettings, of: Callable[..., Array] = nll
+    static: Any, settings: TrainingSettings, of: Callable[..., Array] = metrics.nll
 ) -> Callable[[Any, Batches], float]:
     """The validation score of some weights: the mean `of` each scored value, foretold from the rows before it."""
 
