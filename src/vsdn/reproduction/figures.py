@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from vsdn import checkpoint
 from vsdn.files import replacing
@@ -20,6 +21,7 @@ from vsdn.reproduction.tables import HEADINGS, Book, Finished, Spread
 
 SHOWN = ("nll", "mse", "crps")
 FAR_APART = 10  # scores of which the largest is so many times the least are drawn by their logarithms
+FAR_OUT = 6  # scores that lie so many times the middle half's width beyond it are named at the edge
 PARTS = {"loss": "training", "valid_loss": "validation"}
 CURVE_DIGITS = 5
 CURVE_COLUMNS = ("row", "preset", "repeat", "epoch", "train_bound", "valid_bound")
@@ -34,9 +36,7 @@ def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> 
     picture = _figure(3.4 * len(SHOWN) + 1.2, 0.32 * len(rows) + 1.2)
     places = picture.subplots(1, len(SHOWN), sharey=True, squeeze=False)[0]
     for place, score in zip(places, SHOWN, strict=True):
-        _draw_score(place, book, rows, task, score)
-        if 0 < FAR_APART * place.dataLim.x0 < place.dataLim.x1:
-            place.set_xscale("log")
+        lay_scale(place, _draw_score(place, book, rows, task, score))
         place.set_xlabel(HEADINGS[score], fontsize=9)
         place.grid(axis="x", lw=0.3)
     places[0].set_yticks(range(len(rows)), [row.title for row in rows], fontsize=8)
@@ -45,8 +45,9 @@ def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> 
     _save(picture, path)
 
 
-def _draw_score(place: Axes, book: Book, rows: Sequence[Row], task: str, score: str) -> None:
-    kinds = ["the paper", *book.plan.presets]
+def _draw_score(place: Axes, book: Book, rows: Sequence[Row], task: str, score: str) -> list[tuple[float, float]]:
+    """The means that were drawn, each with its height."""
+    kinds, drawn = ["the paper", *book.plan.presets], []
     for number, kind in enumerate(kinds):
         found = [_printed(row, task, score) if number == 0 else book.spread(task, kind, row, score) for row in rows]
         at = [place for place, each in enumerate(found) if each is not None and math.isfinite(each.mean)]
@@ -57,6 +58,34 @@ def _draw_score(place: Axes, book: Book, rows: Sequence[Row], task: str, score: 
         name = kind if number == 0 else book.plan.presets[kind].title
         height = np.array(at) + 0.2 * (number - (len(kinds) - 1) / 2)
         place.errorbar(means, height, xerr=stds, fmt="osD"[number], ms=4, lw=1, color=COLOURS[number], label=name)
+        drawn += zip(means, height, strict=True)
+    return drawn
+
+
+def lay_scale(place: Axes, drawn: Sequence[tuple[float, float]]) -> None:
+    """Nothing; the axis shows scores far apart by their logarithms, and is not as wide as a few far out would have it:
+    these are named at its edge."""
+    means = np.array([mean for mean, _ in drawn])
+    if not len(means):
+        return
+    if 0 < FAR_APART * means.min() < means.max():
+        place.set_xscale("log")
+        place.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        place.xaxis.set_major_formatter(FuncFormatter(lambda at, _: f"{at:g}"))
+        place.xaxis.set_minor_formatter(NullFormatter())
+        return
+    low, high = np.percentile(means, [25, 75])
+    near = means[(means >= low - FAR_OUT * (high - low)) & (means <= high + FAR_OUT * (high - low))]
+    if len(near) == len(means):
+        return
+    margin = 0.08 * (near.max() - near.min())
+    ends = near.min() - margin, near.max() + margin
+    place.set_xlim(*ends)
+    for mean, height in drawn:
+        if not ends[0] <= mean <= ends[1]:
+            right = mean > ends[1]
+            text, at = (f"{mean:,.0f} →", ends[1]) if right else (f"← {mean:,.0f}", ends[0])
+            place.text(at, height, text, ha="right" if right else "left", va="center", fontsize=7)
 
 
 def _printed(row: Row, task: str, score: str) -> Spread | None:
