@@ -85,7 +85,8 @@ def lay_scale(place: Axes, drawn: Sequence[tuple[float, float]]) -> None:
         if not ends[0] <= mean <= ends[1]:
             right = mean > ends[1]
             text, at = (f"{mean:,.0f} →", ends[1]) if right else (f"← {mean:,.0f}", ends[0])
-            place.text(at, height, text, ha="right" if right else "left", va="center", fontsize=7)
+            side, box = "right" if right else "left", {"fc": "white", "ec": "none", "pad": 1}
+            place.text(at, height, text, ha=side, va="center", fontsize=7, bbox=box)
 
 
 def _printed(row: Row, task: str, score: str) -> Spread | None:
