@@ -37,7 +37,7 @@ def test_scores_far_apart_are_drawn_by_their_logarithms_with_numbers_that_can_be
     assert not any(label.get_text() for label in place.get_xticklabels(minor=True))
 
 
-@pytest.mark.parametrize("means", [(1.0, 2.0, 3.0), (-5.0, 40.0, 3.0), (1.0,), ()])
+@pytest.mark.parametrize("means", [(1.0, 2.0, 3.0), (-5.0, 40.0, 3.0), (-1.0, -1.0, -1.0, 5.0, -1.0), (1.0,), ()])
 def test_scores_that_lie_together_are_left_as_they_are(place, means):
     assert lay(place, *means) == []
     assert place.get_xscale() == "linear"

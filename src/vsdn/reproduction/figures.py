@@ -76,7 +76,7 @@ def lay_scale(place: Axes, drawn: Sequence[tuple[float, float]]) -> None:
         return
     low, high = np.percentile(means, [25, 75])
     near = means[(means >= low - FAR_OUT * (high - low)) & (means <= high + FAR_OUT * (high - low))]
-    if len(near) == len(means):
+    if len(near) == len(means) or near.min() == near.max():  # nothing far out, or nothing to be far from
         return
     margin = 0.08 * (near.max() - near.min())
     ends = near.min() - margin, near.max() + margin
