@@ -74,6 +74,35 @@ def double_ou_predictive(
     return Mixture(log_lik - np.logaddexp.reduce(log_lik), mean[:, -1] + gap @ gain, scale)
 
 
+class Moments(NamedTuple):
+    mean: float
+    variance: float
+
+
+def trend(
+    times: np.ndarray,
+    values: np.ndarray,
+    when: float,
+    *,
+    rate: float,
+    speed: float,
+    roughness: float,
+    noise: float,
+) -> Moments:
+    """Of a measurement at `when`, given those at these times, by their whole joint Gaussian.
+
+    Measured is a level of variance 1 at time 0, plus a Brownian motion, plus the integral of a stationary
+    Ornstein-Uhlenbeck process with deviation `speed`, plus noise at each measurement.
+    """
+    t = np.append(times, when)
+    first, later = np.minimum.outer(t, t), np.maximum.outer(t, t)
+    decay = lambda span: np.exp(-rate * span)
+    integral = 2 * rate * first - 1 + decay(first) + decay(later) - decay(later - first)
+    joint = 1 + roughness**2 * first + (speed / rate) ** 2 * integral + noise**2 * np.eye(len(t))
+    gain = np.linalg.solve(joint[:-1, :-1], joint[:-1, -1])
+    return Moments(float(gain @ values), float(joint[-1, -1] - gain @ joint[:-1, -1]))
+
+
 def bayes_kl(pre: tuple[float, float], y: float, noise: float, post: tuple[float, float]) -> float:
     """KL(p_Bayes ‖ p_post) by quadrature, p_Bayes ∝ p_pre · N(y, noise²); pre and post are (mean, variance)."""
     log_normal = lambda x, mean, variance: -0.5 * ((x - mean) ** 2 / variance + np.log(2 * np.pi * variance))

@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -9,9 +10,9 @@ from examples import make_table as example_table
 
 import vsdn
 from vsdn.data import Scaler, Table
-from vsdn.keeping import AbstractKeeper, Last, Usual
+from vsdn.keepers import AbstractKeeper, Last, Trend, Usual
 from vsdn.memories import ODERNN
-from vsdn.priming import fit_keeper, lay_out, squared_error
+from vsdn.priming import fit_keeper, lay_out, loss
 
 pytestmark = pytest.mark.usefixtures("lenient")
 
@@ -60,7 +61,29 @@ def test_what_is_usual_in_each_series_is_used():
 
     rows = lay_out(*make_table([make]))
     last, usual = fit_keeper(Last(1), rows), fit_keeper(Usual(1, (speed,)), rows)
-    assert squared_error(usual, rows) < 3 * noise**2 < 0.6 * squared_error(last, rows)
+    assert loss(usual, rows) < 3 * noise**2 < 0.6 * loss(last, rows)
+
+
+def test_a_trend_that_was_made_is_found():
+    """Slopes of deviation 1 that last for 0.5, seen through noise of 0.1: forecasts are nearly the best there are."""
+
+    def make(times, rng):
+        inner = 40
+        level, slope, values = rng.normal(), rng.normal(), []
+        for gap in np.diff(times, prepend=times[0]):
+            for _ in range(inner):
+                level += slope * gap / inner
+                slope += -2.0 * slope * gap / inner + 2.0 * np.sqrt(gap / inner) * rng.normal()
+            values.append(level + 0.1 * rng.normal())
+        return np.array(values)
+
+    rows = lay_out(*make_table([make], num_series=60, time_scale=8.0))
+    found = fit_keeper(Trend(1), rows)
+    truth = {"log_rate": 2.0, "log_speed": 1.0, "log_roughness": 1e-3, "log_noise": 0.1, "log_gain": 1e-6}
+    names = list(truth)
+    known = [np.full(1, np.log(number), np.float32) for number in truth.values()]
+    best = eqx.tree_at(lambda keeper: [getattr(keeper, name) for name in names], Trend(1), known)
+    assert loss(best, rows) - 0.02 < loss(found, rows) < loss(best, rows) + 0.03  # nats a value
 
 
 @pytest.mark.parametrize("model", ["vsdn-s", "latent-ode"])
@@ -96,7 +119,10 @@ def test_series_are_laid_out_as_they_are():
         np.testing.assert_allclose(rows.values[number, :count], values, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kept", [pytest.param("keep_last", marks=pytest.mark.thorough), "keep_usual"])
+FRESH = {"keep_last": Last, "keep_usual": Usual, "keep_trend": Trend}
+
+
+@pytest.mark.parametrize("kept", [pytest.param("keep_last", marks=pytest.mark.thorough), "keep_usual", "keep_trend"])
 def test_a_fit_begins_with_what_foretells_best(kept, tmp_path):
     table = example_table()
     size = {"hidden_size": 4, "latent_size": 2, "width": 4, "init_width": 4, "batch_size": 2, "periods": (5.0,)}
@@ -106,8 +132,9 @@ def test_a_fit_begins_with_what_foretells_best(kept, tmp_path):
     is_keeper = lambda part: isinstance(part, AbstractKeeper)
     keepers = [part for part in jax.tree.leaves(fitted.model, is_leaf=is_keeper) if is_keeper(part)]
     rows = lay_out(table, fitted.scaler)
-    fresh = Last(2) if kept == "keep_last" else Usual(2, (2 * np.pi * fitted.scaler.time_scale / 5.0,))
+    speeds = ((2 * np.pi * fitted.scaler.time_scale / 5.0,),) if kept == "keep_usual" else ()
+    fresh = FRESH[kept](2, *speeds)
     assert len(keepers) == 2  # of both memories
     for keeper in keepers:
         assert jax.tree.structure(keeper) == jax.tree.structure(fresh)
-        assert squared_error(keeper, rows) < squared_error(fresh, rows)
+        assert loss(keeper, rows) < loss(fresh, rows)

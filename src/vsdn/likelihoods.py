@@ -39,8 +39,13 @@ class AbstractFamily(eqx.Module):
     def sample(self, params: Float[Array, "*any param"], *, key: PRNGKeyArray) -> Float[Array, "*any"]:
         """One draw of Y."""
 
-    def moved(self, params: Float[Array, "*any param"], by: Float[Array, "*any"]) -> Float[Array, "*any param"]:
-        """The parameters of Y + by, if the family has such a member."""
+    def moved(
+        self,
+        params: Float[Array, "*any param"],
+        by: Float[Array, "*any"],
+        log_scale: Float[Array, "*any"] | None = None,
+    ) -> Float[Array, "*any param"]:
+        """The parameters of by + exp(log_scale)·Y, if the family has such a member; a scale of one if none is given."""
         raise SettingsError(f"what is kept wants densities that can be moved, which {type(self).__name__} cannot be")
 
     @abstractmethod
@@ -73,8 +78,15 @@ class Gaussian(AbstractFamily):
     def sample(self, params: Float[Array, "*any param"], *, key: PRNGKeyArray) -> Float[Array, "*any"]:
         return params[..., 0] + self.scale(params) * jr.normal(key, params.shape[:-1])
 
-    def moved(self, params: Float[Array, "*any param"], by: Float[Array, "*any"]) -> Float[Array, "*any param"]:
-        return params.at[..., 0].add(by)
+    def moved(
+        self,
+        params: Float[Array, "*any param"],
+        by: Float[Array, "*any"],
+        log_scale: Float[Array, "*any"] | None = None,
+    ) -> Float[Array, "*any param"]:
+        if log_scale is None:
+            return params.at[..., 0].add(by)
+        return jnp.stack([by + jnp.exp(log_scale) * params[..., 0], log_scale + params[..., 1]], axis=-1)
 
     def with_moments(self, mean: Float[Array, "*any"], variance: Float[Array, "*any"]) -> Float[Array, "*any param"]:
         over = jnp.maximum(0.5 * jnp.log(variance) - jnp.log(self.floor), 1e-6)
@@ -114,12 +126,17 @@ class Likelihood(eqx.Module):
         return self._by_family(lambda family, p: family.sample(p, key=keys[family]), params)
 
     def moved(
-        self, params: Float[Array, "*any channel param"], by: Float[Array, "*#any channel"]
+        self,
+        params: Float[Array, "*any channel param"],
+        by: Float[Array, "*#any channel"],
+        log_scale: Float[Array, "*#any channel"] | None = None,
     ) -> Float[Array, "*any channel param"]:
         by = jnp.broadcast_to(by, params.shape[:-1])
+        log_scale = None if log_scale is None else jnp.broadcast_to(log_scale, params.shape[:-1])
         for family in dict.fromkeys(self.families):
             at = (..., self._channels(family), slice(family.num_params))
-            params = params.at[at].set(family.moved(params[at], by[at[:2]]))
+            scale = None if log_scale is None else log_scale[at[:2]]
+            params = params.at[at].set(family.moved(params[at], by[at[:2]], scale))
         return params
 
     def with_moments(

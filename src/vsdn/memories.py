@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries, at_rows
-from vsdn.keeping import AbstractKeeper, squash
+from vsdn.keepers import AbstractKeeper, Foretold, squash
 from vsdn.nets import ACTIVATIONS
 
 
@@ -101,7 +101,7 @@ class AbstractMemory(eqx.Module):
     def hidden(self, state: Any) -> Float[Array, " hidden"]:
         """h of a state."""
 
-    def kept(self, h: Float[Array, "*any hidden"]) -> Float[Array, "*any channel"] | None:
+    def kept(self, h: Float[Array, "*any hidden"]) -> Foretold | None:
         """What h foretells of each variable by what it keeps as it was seen; None if it keeps nothing so."""
         return None
 
@@ -197,7 +197,8 @@ class AbstractFlowingMemory(AbstractMemory):
 class ODERNN(AbstractFlowingMemory):
     """The memory of the paper: a flow of one's choice, and a GRU cell that takes [y∘m, m].
 
-    With a keeper (ours), what it keeps is the end of h, and the cell takes [squash(y − foretold)∘m, m, kept].
+    With a keeper (ours), what it keeps is the end of h, and the cell takes [squash(error)∘m, m, kept]: the error of
+    what it foretold, in deviations where it foretells those too.
     """
 
     flow: AbstractFlow
@@ -224,8 +225,8 @@ class ODERNN(AbstractFlowingMemory):
         moving = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
         self.initial = jnp.concatenate([moving, jnp.zeros(num_kept, moving.dtype)])
 
-    def kept(self, h: Float[Array, "*any hidden"]) -> Float[Array, "*any channel"] | None:
-        return None if self.keeper is None else self.keeper.foretold(h[..., -self.keeper.size :])
+    def kept(self, h: Float[Array, "*any hidden"]) -> Foretold | None:
+        return None if self.keeper is None else self.keeper.foretell(h[..., -self.keeper.size :])
 
     def drift(
         self, h: Float[Array, " hidden"], clock: Float[Array, " clock"], dt: Float[Array, ""]
@@ -243,7 +244,7 @@ class ODERNN(AbstractFlowingMemory):
             return jnp.where(mask.any(), taken, h)
         moving, kept = h[: -self.keeper.size], h[-self.keeper.size :]
         y = jnp.where(mask, y, 0.0)
-        news = jnp.where(mask, squash(y - self.keeper.foretold(kept)), 0.0)
+        news = jnp.where(mask, squash(self.keeper.foretell(kept).error(y)), 0.0)
         taken = self.cell(jnp.concatenate([news, mask.astype(h.dtype), kept]), moving)
         return jnp.concatenate([jnp.where(mask.any(), taken, moving), self.keeper.take(kept, y, mask)])
 

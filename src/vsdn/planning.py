@@ -18,7 +18,7 @@ SEGMENTED = ("vsdn-f", "vsdn-s")  # the models whose evidence can be had in segm
 FLOWING = ("vsdn-f", "vsdn-s", "ode-rnn", "gru-ode")  # the models whose memory need not be told of every row
 KEEPING = ("vsdn-f", "vsdn-s", "ode-rnn")  # the models whose memory can keep values as they were seen
 SPREADING = (*FLOWING, "latent-ode", "latent-sde")  # the models whose memory's units can begin with spans of their own
-HEEDED = {"keep_last": KEEPING, "keep_usual": KEEPING, "spread_memory": SPREADING}
+HEEDED = {"keep_last": KEEPING, "keep_usual": KEEPING, "keep_trend": KEEPING, "spread_memory": SPREADING}
 WINDOW = 200  # rows of a training piece, where a series is more than twice as long
 
 # A model that reads a series from its end foretells from beginnings of it, so it must learn to read beginnings.

@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from vsdn.data import Scaler, Table
-from vsdn.keeping import AbstractKeeper
+from vsdn.keepers import AbstractKeeper, Foretold
 from vsdn.memories import AbstractFlowingMemory
 from vsdn.models import AbstractModel
 
@@ -74,37 +74,39 @@ def lay_out(table: Table, scaler: Scaler) -> Rows:
 
 
 def fit_keeper(keeper: AbstractKeeper, rows: Rows) -> AbstractKeeper:
-    """The keeper with the least mean squared error, by a short descent from values that fade over some ten rows."""
+    """The keeper with the least loss, by a short descent from rates that fit the usual gap between rows."""
     descent = optax.adam(optax.cosine_decay_schedule(RATE, NUM_STEPS))
 
     @eqx.filter_jit
     def run(keeper: AbstractKeeper, rows: Rows) -> AbstractKeeper:
         def step(carry, _):
             keeper, state = carry
-            change, state = descent.update(eqx.filter_grad(squared_error)(keeper, rows), state)
+            change, state = descent.update(eqx.filter_grad(loss)(keeper, rows), state)
             return (eqx.apply_updates(keeper, change), state), None
 
         begin = (keeper, descent.init(eqx.filter(keeper, eqx.is_inexact_array)))
         return jax.lax.scan(step, begin, length=NUM_STEPS)[0][0]
 
     usual_gap = jnp.nanmedian(jnp.where(rows.gap > 0, rows.gap, jnp.nan))
-    return run(keeper.with_rate(jnp.where(usual_gap > 0, 0.1 / usual_gap, 1.0)), rows)
+    return run(keeper.paced(jnp.where(usual_gap > 0, usual_gap, 1.0)), rows)
 
 
-def squared_error(keeper: AbstractKeeper, rows: Rows) -> Float[Array, ""]:
-    """Of each seen value, as it was foretold from the rows before it; the mean of all."""
-    errors = jax.vmap(lambda rows: foretell_rows(keeper, rows) - rows.values)(rows)
-    seen = rows.mask.astype(errors.dtype)
-    return jnp.sum(seen * errors**2) / jnp.maximum(jnp.sum(seen), 1.0)
+def loss(keeper: AbstractKeeper, rows: Rows) -> Float[Array, ""]:
+    """Of each seen value, as it was foretold from the rows before it, the mean of all: its squared error, or minus its
+    log-density (but for a constant) where deviations are foretold too."""
+    foretold = jax.vmap(lambda rows: foretell_rows(keeper, rows))(rows)
+    each, seen = foretold.error(rows.values) ** 2, rows.mask.astype(rows.values.dtype)
+    each = each if foretold.log_scale is None else 0.5 * each + foretold.log_scale
+    return jnp.sum(seen * each) / jnp.maximum(jnp.sum(seen), 1.0)
 
 
-def foretell_rows(keeper: AbstractKeeper, rows: Rows) -> Float[Array, "row channel"]:
+def foretell_rows(keeper: AbstractKeeper, rows: Rows) -> Foretold:
     """What the keeper says of each row of one series, from the rows before it."""
 
     @jax.checkpoint
     def step(kept, row):
         gap, y, mask = row
         before = keeper.after(kept, gap)
-        return keeper.take(before, y, mask), keeper.foretold(before)
+        return keeper.take(before, y, mask), keeper.foretell(before)
 
     return jax.lax.scan(step, jnp.zeros(keeper.size, rows.values.dtype), tuple(rows))[1]

@@ -54,6 +54,11 @@ class ModelSettings(Section):
         default=False,
         description="vsdn-*, ode-rnn: h keeps what is usual in a series, too: means, and their swing with each period",
     )
+    keep_trend: bool = Field(
+        default=False,
+        description="vsdn-*, ode-rnn: h keeps a level and a trend of each variable, and how sure they are; the decoder "
+        "foretells the change in those deviations",
+    )
     spread_memory: bool = Field(
         default=False,
         description="vsdn-*, ode-rnn, gru-ode, latent-*: the units of h begin to hold what they took for one row up to "

@@ -10,6 +10,7 @@ from jax.nn import logsumexp
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries
+from vsdn.keepers import Foretold
 from vsdn.likelihoods import FAMILIES, Likelihood
 from vsdn.models.drawing import draw_series
 from vsdn.nets import ACTIVATIONS
@@ -141,11 +142,11 @@ def masked_log_lik(likelihood: Likelihood, params: Float[Array, "row channel par
 
 
 def foretold(
-    likelihood: Likelihood, decoded: Float[Array, "*any out"], kept: Float[Array, "*#any channel"] | None
+    likelihood: Likelihood, decoded: Float[Array, "*any out"], kept: Foretold | None
 ) -> Float[Array, "*any channel param"]:
-    """The likelihood's parameters of a decoder's numbers, which tell of the change since what was kept, if it was."""
+    """The likelihood's parameters of a decoder's numbers, which tell of the change from what is kept, if it is."""
     params = decoded.reshape(*decoded.shape[:-1], len(likelihood.families), -1)
-    return params if kept is None else likelihood.moved(params, kept)
+    return params if kept is None else likelihood.moved(params, kept.mean, kept.log_scale)
 
 
 def make_likelihood(data_size: int, settings: ModelSettings) -> Likelihood:

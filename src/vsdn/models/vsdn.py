@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 from vsdn import fused
 from vsdn.encoders import AbstractEncoder, Filter, Smoother
 from vsdn.grids import Grid, Queries, at_rows, last_row, until, within
-from vsdn.keeping import make_keeper
+from vsdn.keepers import Foretold, make_keeper
 from vsdn.likelihoods import Likelihood
 from vsdn.memories import ODERNN, Memory
 from vsdn.models.base import AbstractOnline, Answer, Evidence, Field, foretold, make_likelihood, masked_log_lik
@@ -173,7 +173,7 @@ class VSDN(AbstractOnline):
         steps = self.steps(grid, memory, self.encoder.guide(grid, memory))
         walk = Walk(memory, self.initial(memory.pre[0]), steps)
 
-        def score(x: Float[Array, " latent"], row: tuple[Array, Array | None, Array, Array]) -> Float[Array, ""]:
+        def score(x: Float[Array, " latent"], row: tuple[Array, Foretold | None, Array, Array]) -> Float[Array, ""]:
             embedded, kept, y, mask = row
             params = foretold(self.likelihood, self.decoder(x, embedded), kept)
             return jnp.sum(jnp.where(mask, self.likelihood.log_prob(params, jnp.where(mask, y, 0.0)), 0.0))
@@ -316,7 +316,7 @@ def make_smoother(data_size: int, speeds: tuple[float, ...], settings: ModelSett
 def make_memory(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> ODERNN:
     """The ODE-RNN that the settings ask for, with fresh weights."""
     (hidden, _, width), flow, activation = settings.sizes, settings.flow, settings.activation
-    keeper = make_keeper(data_size, speeds, keep_last=settings.keep_last, keep_usual=settings.keep_usual)
+    keeper = make_keeper(data_size, speeds, settings)
     return ODERNN(data_size, 2 * len(speeds), hidden, width, flow=flow, activation=activation, keeper=keeper, key=key)
 
 

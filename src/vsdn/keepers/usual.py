@@ -1,10 +1,5 @@
-"""What a memory keeps of each variable as it was seen: its last value, which fades, and what is usual in its series.
+"""What is usual in a series, and how far from it the last values were."""
 
-Nothing here is a network: each foretells alone what is seen next, and a decoder tells of the change from there. What is
-kept is one vector, squashed, so that a rare outburst does not drown the networks that read it.
-"""
-
-from abc import abstractmethod
 from typing import NamedTuple
 
 import equinox as eqx
@@ -12,71 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-
-def squash(x: Float[Array, "*any"]) -> Float[Array, "*any"]:
-    """x where it is small, its logarithm where it is large."""
-    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
-
-
-def stretch(x: Float[Array, "*any"]) -> Float[Array, "*any"]:
-    """What was squashed to x."""
-    return jnp.sign(x) * jnp.expm1(jnp.abs(x))
-
-
-class AbstractKeeper(eqx.Module):
-    """What is kept, in three moves: time goes by, something is seen, and the next value is foretold."""
-
-    @abstractmethod
-    def with_rate(self, rate: Float[Array, ""]) -> "AbstractKeeper":
-        """The same, but that the last values fade at this rate."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """How many numbers are kept. All begin at zero; a memory learns what its own begin with."""
-
-    @abstractmethod
-    def after(self, kept: Float[Array, " kept"], dt: Float[Array, ""]) -> Float[Array, " kept"]:
-        """What is left of it after dt, exactly."""
-
-    @abstractmethod
-    def take(
-        self, kept: Float[Array, " kept"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
-    ) -> Float[Array, " kept"]:
-        """What is kept once the seen entries of y are."""
-
-    @abstractmethod
-    def foretold(self, kept: Float[Array, "*any kept"]) -> Float[Array, "*any channel"]:
-        """What it says of each variable now."""
-
-
-class Last(AbstractKeeper):
-    """A share of the last value, which fades: share∘y·exp(−rate∘age)."""
-
-    share: Float[Array, " channel"]
-    log_rate: Float[Array, " channel"]
-
-    def __init__(self, data_size: int):
-        """Begins with all of a value, which hardly fades."""
-        self.share, self.log_rate = jnp.ones(data_size), jnp.full(data_size, np.log(1e-3))
-
-    def with_rate(self, rate: Float[Array, ""]) -> "Last":
-        return eqx.tree_at(lambda last: last.log_rate, self, jnp.full_like(self.log_rate, jnp.log(rate)))
-
-    @property
-    def size(self) -> int:
-        return len(self.share)
-
-    def after(self, kept: Float[Array, " kept"], dt: Float[Array, ""]) -> Float[Array, " kept"]:
-        return squash(stretch(kept) * jnp.exp(-jnp.exp(self.log_rate) * dt))
-
-    def take(
-        self, kept: Float[Array, " kept"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
-    ) -> Float[Array, " kept"]:
-        return jnp.where(mask, squash(self.share * y), kept)
-
-    def foretold(self, kept: Float[Array, "*any kept"]) -> Float[Array, "*any channel"]:
-        return stretch(kept)
+from vsdn.keepers.base import AbstractKeeper, Foretold, squash, stretch
+from vsdn.keepers.last import Last
 
 
 class Parts(NamedTuple):
@@ -110,8 +42,8 @@ class Usual(AbstractKeeper):
         self.last, self.speeds = Last(data_size), speeds
         self.log_ridge = jnp.full((2, data_size), np.log(20.0))
 
-    def with_rate(self, rate: Float[Array, ""]) -> "Usual":
-        return eqx.tree_at(lambda usual: usual.last, self, self.last.with_rate(rate))
+    def paced(self, gap: Float[Array, ""]) -> "Usual":
+        return eqx.tree_at(lambda usual: usual.last, self, self.last.paced(gap))
 
     @property
     def size(self) -> int:
@@ -136,9 +68,9 @@ class Usual(AbstractKeeper):
         seen = jnp.tile(mask, self.size // len(mask))
         return jnp.where(seen, self._pack(moved._replace(level=level, number=parts.number + 1.0)), kept)
 
-    def foretold(self, kept: Float[Array, "*any kept"]) -> Float[Array, "*any channel"]:
+    def foretell(self, kept: Float[Array, "*any kept"]) -> Foretold:
         parts = self._unpack(kept)
-        return parts.usual + self.last.foretold(parts.level)
+        return Foretold(parts.usual + self.last.foretell(parts.level).mean)
 
     def _pack(self, parts: Parts) -> Float[Array, " kept"]:
         plain = (parts.level, squash(parts.mean), jnp.log1p(parts.number))
@@ -148,12 +80,3 @@ class Usual(AbstractKeeper):
         each = kept.reshape(*kept.shape[:-1], -1, self.last.size)
         level, mean, number = each[..., 0, :], stretch(each[..., 1, :]), jnp.expm1(jnp.maximum(each[..., 2, :], 0.0))
         return Parts(level, mean, number, *jnp.split(stretch(each[..., 3:, :]), 2, axis=-2))
-
-
-def make_keeper(
-    data_size: int, speeds: tuple[float, ...], *, keep_last: bool, keep_usual: bool
-) -> AbstractKeeper | None:
-    """The keeper that is asked for, if any; what is usual goes with the last value."""
-    if keep_usual:
-        return Usual(data_size, speeds)
-    return Last(data_size) if keep_last else None

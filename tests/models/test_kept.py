@@ -1,4 +1,4 @@
-"""A memory that keeps the last values: the decoder foretells the change since, everything else is as before."""
+"""A memory that keeps things as they were seen: the decoder foretells the change, everything else is as before."""
 
 import equinox as eqx
 import jax
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.usefixtures("x64")
 keepers = pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s", "ode-rnn"])
 
 
-def still(name):
+def still(name, kept="keep_last"):
     """A model whose decoder foretells no change, with a scale of one."""
-    model = make_model(name, keep_last=True)
+    model = make_model(name, **{kept: True})
     zeros = jax.tree.map(jnp.zeros_like, eqx.filter(model.decoder, eqx.is_inexact_array))
     return eqx.tree_at(lambda model: model.decoder, model, eqx.combine(zeros, model.decoder))
 
@@ -42,7 +42,7 @@ def test_no_change_is_what_is_left_of_the_last_value_seen_of_each_variable(name)
 
 
 @keepers
-@pytest.mark.parametrize("kept", ["keep_last", "keep_usual"])
+@pytest.mark.parametrize("kept", ["keep_last", "keep_usual", "keep_trend"])
 def test_unseen_values_are_never_read(name, kept, key):
     grid, model = make_grid(make_table()), make_model(name, **{kept: True})
     poisoned = grid._replace(values=jnp.where(grid.mask, grid.values, 1e9))
@@ -54,10 +54,10 @@ def test_unseen_values_are_never_read(name, kept, key):
 def test_what_is_kept_fades_alone(key):
     memory = make_model("ode-rnn", keep_last=True).memory
     h, clock = jr.normal(key, memory.initial.shape), jnp.zeros(2)
-    left = memory.kept(h) * np.exp(-1e-3 * 0.3)  # as it begins: all of a value, which hardly fades
-    np.testing.assert_allclose(memory.kept(memory.drift(h, clock, jnp.asarray(0.3))), left, rtol=1e-9)
+    left = memory.kept(h).mean * np.exp(-1e-3 * 0.3)  # as it begins: all of a value, which hardly fades
+    np.testing.assert_allclose(memory.kept(memory.drift(h, clock, jnp.asarray(0.3))).mean, left, rtol=1e-9)
     taken = memory.jump(h, jnp.array([5.0, 7.0]), jnp.array([True, False]))
-    np.testing.assert_allclose(memory.kept(taken), [5.0, memory.kept(h)[1]], rtol=1e-12)
+    np.testing.assert_allclose(memory.kept(taken).mean, [5.0, memory.kept(h).mean[1]], rtol=1e-12)
     assert make_model("ode-rnn").memory.kept(h) is None
 
 
@@ -67,3 +67,31 @@ def test_moved_parameters_are_those_of_the_moved_variable(key):
     moved = likelihood.moved(params, by)
     np.testing.assert_allclose(likelihood.mean(moved), likelihood.mean(params) + by)
     np.testing.assert_allclose(likelihood.variance(moved), likelihood.variance(params))
+
+
+def test_scaled_parameters_are_those_of_the_scaled_variable(key):
+    """Where the scale is well above its floor, which stays where it is."""
+    likelihood = Likelihood((Gaussian(1e-9), Gaussian(1e-8), Gaussian(1e-9)))
+    params, by, log_scale = jr.normal(key, (4, 3, 2)), jnp.array([1.0, -2.0, 0.5]), jnp.array([0.3, -1.0, 2.0])
+    moved = likelihood.moved(params, by, log_scale)
+    np.testing.assert_allclose(likelihood.mean(moved), by + np.exp(log_scale) * likelihood.mean(params), rtol=1e-12)
+    np.testing.assert_allclose(
+        likelihood.variance(moved), np.exp(2 * log_scale) * likelihood.variance(params), rtol=1e-6
+    )
+
+
+@keepers
+def test_no_change_is_what_the_trend_foretells_with_its_own_deviation(name):
+    """With a decoder that tells of no change, forecasts are the keeper's, whatever a path does."""
+    table, model = make_table(), still(name, "keep_trend")
+    rows, scaler = slice(table.starts[0], table.starts[1]), make_scaler(make_table())
+    times, values, mask = table.times[rows] / scaler.time_scale, scaler.scale(table.values[rows]), table.mask[rows]
+    when, keeper = times[-1] + np.array([0.2, 2.0]), model.memory.keeper
+    answer = ask(model, table, np.zeros(2, int), when * scaler.time_scale, scaler=scaler)
+    kept, last = model.memory.initial[-keeper.size :], times[0]
+    for time, y, seen in zip(times, values, mask, strict=True):
+        kept, last = keeper.take(keeper.after(kept, jnp.asarray(time - last)), jnp.asarray(y), jnp.asarray(seen)), time
+    for number, time in enumerate(when):
+        foretold = keeper.foretell(keeper.after(kept, jnp.asarray(time - last)))
+        np.testing.assert_allclose(scaler.scale(answer.mean[number]), foretold.mean, rtol=1e-6)
+        np.testing.assert_allclose(answer.std[number] / scaler.std, np.exp(foretold.log_scale), rtol=5e-3)  # its floor

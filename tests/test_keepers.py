@@ -1,0 +1,182 @@
+"""What a memory keeps of what it saw: against closed forms, regressions done at once, and whole joint Gaussians."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import oracles
+import pytest
+
+from vsdn.errors import SettingsError
+from vsdn.keepers import Last, Trend, Usual, make_keeper, squash
+from vsdn.keepers.base import stretch
+from vsdn.keepers.trend import LEAST_NOISE, MOST_SURPRISE
+from vsdn.settings import ModelSettings
+
+pytestmark = pytest.mark.usefixtures("x64")
+SPEED = 1.3
+
+
+def set_to(keeper, **numbers):
+    """The keeper with these numbers for every variable: share, rate, ridge."""
+    places = {
+        "share": lambda keeper: (keeper.last if isinstance(keeper, Usual) else keeper).share,
+        "rate": lambda keeper: (keeper.last if isinstance(keeper, Usual) else keeper).log_rate,
+        "ridge": lambda keeper: keeper.log_ridge,
+    }
+    for name, number in numbers.items():
+        stored = number if name == "share" else np.log(number)
+        keeper = eqx.tree_at(places[name], keeper, jnp.full_like(places[name](keeper), stored))
+    return keeper
+
+
+def trending(data_size, rate=0.8, speed=0.6, roughness=0.3, noise=0.2, gain=1e-12, calm=0.1):
+    """A keeper of trends with these numbers; as a rule nothing disquiets it."""
+    numbers = {"rate": rate, "speed": speed, "roughness": roughness, "noise": noise, "gain": gain, "calm": calm}
+    names = [f"log_{name}" for name in numbers]
+    filled = [jnp.full(data_size, np.log(number)) for number in numbers.values()]
+    return eqx.tree_at(lambda keeper: [getattr(keeper, name) for name in names], Trend(data_size), filled)
+
+
+def follow(keeper, times, values):
+    """What is kept after each of these values of one variable, the first of them at time 0 or later."""
+    kept, last, all_kept = jnp.zeros(keeper.size), 0.0, []
+    step = jax.jit(lambda kept, dt, y: keeper.take(keeper.after(kept, dt), y, jnp.ones(1, bool)))
+    for time, value in zip(times, values, strict=True):
+        kept, last = step(kept, jnp.asarray(time - last), jnp.asarray([value])), time
+        all_kept.append(kept)
+    return all_kept
+
+
+def test_what_is_squashed_is_stretched_again():
+    x = jnp.array([-1e6, -3.0, -1e-9, 0.0, 1e-9, 0.5, 40.0])
+    np.testing.assert_allclose(stretch(squash(x)), x, rtol=1e-12)
+    assert np.all(np.abs(squash(x)) <= np.log1p(np.abs(x)) + 1e-12)
+
+
+def test_the_last_value_fades(key):
+    keeper = set_to(Last(3), share=0.8, rate=0.5)
+    y, mask = jnp.array([2.0, -30.0, 1.0]), jnp.array([True, True, False])
+    kept = keeper.take(jnp.zeros(3), y, mask)
+    left = 0.8 * np.exp(-0.5 * 1.7) * np.array([2.0, -30.0, 0.0])
+    np.testing.assert_allclose(keeper.foretell(keeper.after(kept, jnp.asarray(1.7))).mean, left, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: set_to(Last(2), rate=0.7), lambda: set_to(Usual(2, (SPEED, 0.4)), rate=0.7), lambda: trending(2)],
+    ids=["last", "usual", "trend"],
+)
+def test_two_short_whiles_are_one_long_while(make, key):
+    keeper = make()
+    kept = keeper.take(
+        keeper.after(jr.normal(key, (keeper.size,)), jnp.asarray(0.2)), jnp.array([1.0, 9.0]), jnp.ones(2, bool)
+    )
+    twice = keeper.after(keeper.after(kept, jnp.asarray(0.3)), jnp.asarray(0.9))
+    np.testing.assert_allclose(twice, keeper.after(kept, jnp.asarray(1.2)), rtol=1e-9, atol=1e-12)
+
+
+def test_the_mean_is_that_of_a_ridge_regression():
+    """Mean alone: Σy / (n + ridge), as the least squares with that penalty have it; the level is what the last adds."""
+    values = np.array([3.0, 1.0, -2.0, 4.0, 4.5])
+    keeper = set_to(Usual(1, ()), share=0.0, ridge=2.5)
+    for number, kept in enumerate(follow(keeper, np.arange(5.0), values), start=1):
+        assert keeper.foretell(kept).mean[0] == pytest.approx(values[:number].sum() / (number + 1.0 + 2.5), rel=1e-9)
+
+
+def test_a_known_swing_is_found_and_foretold():
+    """A cosine of the clock, seen at irregular times without noise, is foretold a long while ahead."""
+    times = np.sort(np.random.default_rng(1).uniform(0.0, 60.0, 400))
+    truth = lambda time: 1.5 + 2.0 * np.cos(SPEED * time + 0.7)
+    keeper = set_to(Usual(1, (SPEED,)), share=0.0, ridge=0.1)
+    kept = follow(keeper, times, truth(times))[-1]
+    for ahead in (0.0, 1.0, 2.5, 30.0):
+        foretold = keeper.foretell(keeper.after(kept, jnp.asarray(ahead))).mean[0]
+        assert foretold == pytest.approx(truth(times[-1] + ahead), abs=0.15)
+
+
+@pytest.mark.parametrize("make", [lambda: Usual(3, (SPEED,)), lambda: trending(3, gain=0.1)], ids=["usual", "trend"])
+def test_what_was_not_seen_moves_nothing(make, key):
+    keeper = make()
+    kept, y = jr.normal(key, (keeper.size,)), jnp.array([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(keeper.take(kept, y, jnp.zeros(3, bool)), kept)
+    one = keeper.take(kept, y, jnp.array([False, True, False])).reshape(-1, 3)
+    np.testing.assert_array_equal(one[:, [0, 2]], kept.reshape(-1, 3)[:, [0, 2]])
+    assert np.all(one[:4, 1] != kept.reshape(-1, 3)[:4, 1])
+
+
+@pytest.mark.parametrize("num_clocks", [0, 1, 3])
+def test_the_first_value_never_moves_what_is_usual_beyond_it(num_clocks):
+    """However small the ridge: what is usual after one value lies between nought and that value."""
+    keeper = set_to(Usual(1, (SPEED,) * num_clocks), share=0.0, ridge=1e-9)
+    assert 0.0 < keeper.foretell(follow(keeper, [0.0], [7.0])[0]).mean[0] <= 7.0
+
+
+def test_a_trend_is_the_one_of_the_whole_joint_gaussian():
+    """Irregular rows, short gaps and long ones: mean and deviation of the next value, a while ahead and far ahead."""
+    times, values = np.array([0.0, 0.01, 0.5, 0.52, 2.0, 9.0, 9.3]), np.array([0.3, 0.4, 0.9, 0.7, 3.0, -2.0, -2.6])
+    numbers = {"rate": 0.8, "speed": 0.6, "roughness": 0.3, "noise": 0.2}
+    keeper = trending(1, **numbers)
+    numbers["noise"] = np.hypot(0.2, LEAST_NOISE)
+    for count, kept in enumerate(follow(keeper, times, values), start=1):
+        for ahead in (1e-3, 0.4, 30.0):
+            wanted = oracles.trend(times[:count], values[:count], times[count - 1] + ahead, **numbers)
+            foretold = keeper.foretell(keeper.after(kept, jnp.asarray(ahead)))
+            assert foretold.mean[0] == pytest.approx(wanted.mean, rel=1e-8)
+            assert 2 * foretold.log_scale[0] == pytest.approx(np.log(wanted.variance), abs=1e-8)
+
+
+def test_a_trend_fades_and_its_level_stays():
+    keeper = trending(1, roughness=1e-9, noise=1e-3, speed=5.0)
+    kept = follow(keeper, [0.0, 0.05, 0.1], [1.0, 1.1, 1.2])[-1]
+    near, far, farther = (
+        float(keeper.foretell(keeper.after(kept, jnp.asarray(t))).mean[0]) for t in (0.05, 50.0, 500.0)
+    )
+    assert near == pytest.approx(1.3, abs=0.02)
+    assert far == pytest.approx(1.2 + 2.0 / 0.8, rel=0.1)  # slope / rate beyond
+    assert farther == pytest.approx(far, rel=1e-9)
+
+
+def test_errors_larger_than_foretold_make_it_less_sure_and_time_calms_it():
+    """The unrest moves by gain·(z² − 1), z in deviations as foretold, no more than MOST_SURPRISE of it at once."""
+    keeper = trending(1, gain=0.1, calm=0.25)
+    start = jnp.zeros(keeper.size)
+    said = keeper.foretell(start)
+    unrest = lambda kept: kept.reshape(-1, 1)[-1, 0]
+    take = lambda error: keeper.take(start, said.mean + error * jnp.exp(said.log_scale), jnp.ones(1, bool))
+    for error, wanted in ((0.0, -0.1), (1.0, 0.0), (3.0, 0.8), (1e6, 0.1 * (MOST_SURPRISE - 1))):
+        assert unrest(take(error)) == pytest.approx(wanted, abs=1e-9)
+    calm, stirred = keeper.take(start, said.mean, jnp.ones(1, bool)), take(3.0)
+    again = lambda kept: keeper.foretell(keeper.after(kept, jnp.asarray(2.0))).log_scale[0]
+    assert again(stirred) - again(calm) == pytest.approx(0.5 * 0.9 * np.exp(-0.25 * 2.0), rel=1e-9)
+
+
+def test_a_variable_that_never_moves_breaks_nothing(key):
+    """A thousand equal values, then a jump, in 32 bits: all that is kept stays a number, and so does its gradient."""
+    keeper = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), trending(1, noise=1e-12, roughness=1e-12, gain=5.0))
+    values = jnp.zeros((1000, 1), jnp.float32).at[-2:].set(1e4)
+
+    def run(keeper):
+        step = lambda kept, y: (keeper.take(keeper.after(kept, jnp.float32(0.1)), y, jnp.ones(1, bool)),) * 2
+        return jax.lax.scan(step, jnp.zeros(keeper.size, jnp.float32), values)[1]
+
+    loss = lambda keeper: jnp.sum(keeper.foretell(run(keeper)).log_scale)
+    assert np.all(np.isfinite(run(keeper)))
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(eqx.filter_grad(loss)(keeper)))
+
+
+def test_no_time_changes_nothing(key):
+    keeper = trending(3, gain=0.1)
+    kept = jr.normal(key, (keeper.size,))
+    np.testing.assert_array_equal(keeper.after(kept, jnp.asarray(0.0)), kept)
+
+
+def test_one_keeper_is_made_of_the_settings():
+    make = lambda **settings: make_keeper(2, (SPEED,), ModelSettings(**settings))
+    assert make() is None
+    assert isinstance(make(keep_last=True), Last)
+    assert isinstance(make(keep_last=True, keep_usual=True), Usual)
+    assert isinstance(make(keep_last=True, keep_trend=True), Trend)
+    with pytest.raises(SettingsError, match="keep_usual and keep_trend cannot go together"):
+        make(keep_usual=True, keep_trend=True)
