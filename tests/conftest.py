@@ -16,6 +16,7 @@ CHECKED = (
     "fused",
     "grids",
     "kalman",
+    "keepers",
     "lessons",
     "likelihoods",
     "marching",

@@ -31,9 +31,10 @@ def set_to(keeper, **numbers):
     return keeper
 
 
-def trending(data_size, rate=0.8, speed=0.6, roughness=0.3, noise=0.2, gain=1e-12, calm=0.1):
-    """A keeper of trends with these numbers; as a rule nothing disquiets it."""
-    numbers = {"rate": rate, "speed": speed, "roughness": roughness, "noise": noise, "gain": gain, "calm": calm}
+def trending(data_size, **numbers):
+    """A keeper of trends with these numbers; as a rule nothing disquiets it, and values may be anywhere."""
+    usual = {"rate": 0.8, "speed": 0.6, "roughness": 0.3, "noise": 0.2, "range": 1e9, "gain": 1e-12, "calm": 0.1}
+    numbers = usual | numbers
     names = [f"log_{name}" for name in numbers]
     filled = [jnp.full(data_size, np.log(number)) for number in numbers.values()]
     return eqx.tree_at(lambda keeper: [getattr(keeper, name) for name in names], Trend(data_size), filled)
@@ -136,6 +137,20 @@ def test_a_trend_fades_and_its_level_stays():
     assert near == pytest.approx(1.3, abs=0.02)
     assert far == pytest.approx(1.2 + 2.0 / 0.8, rel=0.1)  # slope / rate beyond
     assert farther == pytest.approx(far, rel=1e-9)
+
+
+def test_far_ahead_is_foretold_what_was_known_before():
+    """As the product of the filter's law and N(0, range²) has it: near by the first, far by the second."""
+    near, far = (trending(1, range=size) for size in (1e9, 0.7))
+    kept = follow(near, [0.0, 0.5, 0.9], [2.0, 2.1, 1.9])[-1]
+    for ahead in (0.0, 1.0, 1e3, 1e6):
+        later = near.after(kept, jnp.asarray(ahead))
+        filtered, foretold = near.foretell(later), far.foretell(later)
+        precision = np.exp(-2 * filtered.log_scale) + 0.7**-2
+        np.testing.assert_allclose(np.exp(-2 * foretold.log_scale), precision, rtol=1e-6)
+        wanted = filtered.mean * np.exp(-2 * filtered.log_scale) / precision
+        np.testing.assert_allclose(foretold.mean, wanted, rtol=1e-6)
+    np.testing.assert_allclose(foretold.log_scale, np.log(0.7), atol=1e-5)
 
 
 def test_errors_larger_than_foretold_make_it_less_sure_and_time_calms_it():

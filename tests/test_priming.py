@@ -79,7 +79,8 @@ def test_a_trend_that_was_made_is_found():
 
     rows = lay_out(*make_table([make], num_series=60, time_scale=8.0))
     found = fit_keeper(Trend(1), rows)
-    truth = {"log_rate": 2.0, "log_speed": 1.0, "log_roughness": 1e-3, "log_noise": 0.1, "log_gain": 1e-6}
+    truth = {"log_rate": 2.0, "log_speed": 1.0, "log_roughness": 1e-3, "log_noise": 0.1}
+    truth |= {"log_range": 1e3, "log_gain": 1e-6}
     names = list(truth)
     known = [np.full(1, np.log(number), np.float32) for number in truth.values()]
     best = eqx.tree_at(lambda keeper: [getattr(keeper, name) for name in names], Trend(1), known)

@@ -30,8 +30,9 @@ class Trend(AbstractKeeper):
     """The Kalman filter of a level whose slope is an Ornstein–Uhlenbeck process, each variable by itself.
 
     dlevel = slope dt + roughness dW, dslope = −rate·slope dt + speed·√(2 rate) dW′, y = level + noise; all four are
-    learned. Trends fade, levels stay. Errors come in bursts, whatever a filter expects of them: the deviation that is
-    foretold is the filter's times exp(unrest / 2), where the unrest rises with each error that is larger than foretold,
+    learned. Trends fade, levels stay, and the less the filter knows, the more is foretold what was known before
+    anything was seen, N(0, range²). Errors come in bursts, whatever a filter expects of them: the deviation that is
+    foretold is made larger by exp(unrest / 2), where the unrest rises with each error that is larger than foretold,
     falls with each that is smaller, and calms down as time goes by.
     """
 
@@ -39,6 +40,7 @@ class Trend(AbstractKeeper):
     log_speed: Float[Array, " channel"]  # the slope's deviation when nothing is known
     log_roughness: Float[Array, " channel"]
     log_noise: Float[Array, " channel"]
+    log_range: Float[Array, " channel"]
     log_gain: Float[Array, " channel"]  # of the unrest, a squared deviation more than foretold
     log_calm: Float[Array, " channel"]  # the rate at which it falls to nought
 
@@ -46,7 +48,7 @@ class Trend(AbstractKeeper):
         """Begins with rows a unit of time apart."""
         fill = lambda number: jnp.full(data_size, np.log(number))
         self.log_rate, self.log_speed, self.log_roughness = fill(0.3), fill(0.1), fill(0.03)
-        self.log_noise, self.log_gain, self.log_calm = fill(0.05), fill(0.1), fill(0.01)
+        self.log_noise, self.log_range, self.log_gain, self.log_calm = fill(0.05), fill(1.0), fill(0.1), fill(0.01)
 
     def paced(self, gap: Float[Array, ""]) -> "Trend":
         """A trend lasts for some rows, and a row changes things as much as it does at a gap of one."""
@@ -80,7 +82,7 @@ class Trend(AbstractKeeper):
     ) -> Float[Array, " kept"]:
         was, noise_var = self._unpack(kept), self._noise_var
         error, variance = y - was.level, was.level_var + noise_var
-        surprise = jnp.minimum(error**2 / variance * jnp.exp(-was.unrest), MOST_SURPRISE)
+        surprise = jnp.minimum(self.foretell(kept).error(y) ** 2, MOST_SURPRISE)
         gain = was.level_var / variance
         parts = Parts(
             level=was.level + gain * error,
@@ -93,8 +95,10 @@ class Trend(AbstractKeeper):
         return jnp.where(jnp.tile(mask, len(parts)), self._pack(parts), kept)
 
     def foretell(self, kept: Float[Array, "*any kept"]) -> Foretold:
-        parts = self._unpack(kept)
-        return Foretold(parts.level, 0.5 * (jnp.log(parts.level_var + self._noise_var) + parts.unrest))
+        parts, range_var = self._unpack(kept), jnp.exp(2 * self.log_range)
+        variance = parts.level_var + self._noise_var
+        trust = range_var / (range_var + variance)  # the two laws, of the filter and of before, as one
+        return Foretold(trust * parts.level, 0.5 * (jnp.log(trust * variance) + parts.unrest))
 
     @property
     def _noise_var(self) -> Float[Array, " channel"]:
