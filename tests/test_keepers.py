@@ -140,17 +140,17 @@ def test_a_trend_fades_and_its_level_stays():
 
 
 def test_far_ahead_is_foretold_what_was_known_before():
-    """As the product of the filter's law and N(0, range²) has it: near by the first, far by the second."""
-    near, far = (trending(1, range=size) for size in (1e9, 0.7))
+    """As the product of the filter's law and N(0, 1 + range²) has it: near by the first, far by the second."""
+    near, far = (trending(1, range=size) for size in (1e9, 0.75))
     kept = follow(near, [0.0, 0.5, 0.9], [2.0, 2.1, 1.9])[-1]
     for ahead in (0.0, 1.0, 1e3, 1e6):
         later = near.after(kept, jnp.asarray(ahead))
         filtered, foretold = near.foretell(later), far.foretell(later)
-        precision = np.exp(-2 * filtered.log_scale) + 0.7**-2
+        precision = np.exp(-2 * filtered.log_scale) + 1.25**-2
         np.testing.assert_allclose(np.exp(-2 * foretold.log_scale), precision, rtol=1e-6)
         wanted = filtered.mean * np.exp(-2 * filtered.log_scale) / precision
         np.testing.assert_allclose(foretold.mean, wanted, rtol=1e-6)
-    np.testing.assert_allclose(foretold.log_scale, np.log(0.7), atol=1e-5)
+    np.testing.assert_allclose(foretold.log_scale, np.log(1.25), atol=1e-5)
 
 
 def test_errors_larger_than_foretold_make_it_less_sure_and_time_calms_it():

@@ -31,9 +31,9 @@ class Trend(AbstractKeeper):
 
     dlevel = slope dt + roughness dW, dslope = −rate·slope dt + speed·√(2 rate) dW′, y = level + noise; all four are
     learned. Trends fade, levels stay, and the less the filter knows, the more is foretold what was known before
-    anything was seen, N(0, range²). Errors come in bursts, whatever a filter expects of them: the deviation that is
-    foretold is made larger by exp(unrest / 2), where the unrest rises with each error that is larger than foretold,
-    falls with each that is smaller, and calms down as time goes by.
+    anything was seen: N(0, 1 + range²), no less than the variable's own deviation. Errors come in bursts, whatever a
+    filter expects of them: the deviation that is foretold is made larger by exp(unrest / 2), where the unrest rises
+    with each error that is larger than foretold, falls with each that is smaller, and calms down as time goes by.
     """
 
     log_rate: Float[Array, " channel"]
@@ -48,7 +48,7 @@ class Trend(AbstractKeeper):
         """Begins with rows a unit of time apart."""
         fill = lambda number: jnp.full(data_size, np.log(number))
         self.log_rate, self.log_speed, self.log_roughness = fill(0.3), fill(0.1), fill(0.03)
-        self.log_noise, self.log_range, self.log_gain, self.log_calm = fill(0.05), fill(1.0), fill(0.1), fill(0.01)
+        self.log_noise, self.log_range, self.log_gain, self.log_calm = fill(0.05), fill(0.3), fill(0.1), fill(0.01)
 
     def paced(self, gap: Float[Array, ""]) -> "Trend":
         """A trend lasts for some rows, and a row changes things as much as it does at a gap of one."""
@@ -95,7 +95,7 @@ class Trend(AbstractKeeper):
         return jnp.where(jnp.tile(mask, len(parts)), self._pack(parts), kept)
 
     def foretell(self, kept: Float[Array, "*any kept"]) -> Foretold:
-        parts, range_var = self._unpack(kept), jnp.exp(2 * self.log_range)
+        parts, range_var = self._unpack(kept), 1.0 + jnp.exp(2 * self.log_range)
         variance = parts.level_var + self._noise_var
         trust = range_var / (range_var + variance)  # the two laws, of the filter and of before, as one
         return Foretold(trust * parts.level, 0.5 * (jnp.log(trust * variance) + parts.unrest))
