@@ -7,7 +7,6 @@ likelihood from the training stations. No network is asked to do better than tha
 Example: python experiments/limits_ushcn.py runs/ushcn/gru-ode-vae-1 runs/ushcn/vsdn-f-vae-1 --data data
 """
 
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -15,14 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from looking import fold_of, make_parser, write_rows
+from storms_ushcn import VARIABLES, scores_of
 
-import vsdn
-from vsdn import evaluation, inference
 from vsdn.data import Table
 from vsdn.datasets import ushcn
 from vsdn.datasets.base import Parts
 
-VARIABLES = ("rain", "snowfall", "snow depth", "highest temperature", "lowest temperature")
 TEMPERATURES = (3, 4)
 MOST_VALUES = 120  # of a station, to learn from
 NUM_STEPS, BATCH = 300, 24
@@ -41,7 +38,7 @@ def main() -> None:
     options, rows = make_parser(__doc__, "ushcn-limits.csv", draws=128).parse_args(), []
     for run in options.runs:
         parts = ushcn.load(options.data, fold_of(run))
-        rows.append({"run": run.name} | by_variable(*errors_of(run, parts.valid, options.draws)))
+        rows.append({"run": run.name} | by_variable(*scores_of(run, parts.valid, options.draws)[1:]))
         print(rows[-1], flush=True)
     for fold in dict.fromkeys(fold_of(run) for run in options.runs):
         parts = ushcn.load(options.data, fold)
@@ -57,15 +54,6 @@ def by_variable(errors: np.ndarray, mask: np.ndarray) -> dict[str, float | str]:
         name: "" if np.isnan(share) else round(float(share), 4) for name, share in zip(VARIABLES, shares, strict=True)
     }
     return shown | {"all": "" if np.isnan(shares).any() else round(float(shares.sum()), 4)}
-
-
-def errors_of(run: Path, valid: Table, draws: int) -> tuple[np.ndarray, np.ndarray]:
-    """The squared error of each value of the three rows after t = 150, and which were seen."""
-    fitted = vsdn.load(run)
-    asked = evaluation.prediction(fitted.read(valid), after=ushcn.CUT, num_rows=ushcn.NUM_NEXT, from_start=True)
-    request, way = inference.Request(asked.visible, asked.series, asked.times), fitted.ways.forecast
-    scores = inference.score(fitted.model, fitted.frame, request, asked.truth, num_samples=draws, seed=0, method=way)
-    return np.asarray(scores[1]), np.asarray(asked.mask)
 
 
 def stations(table: Table, train: Table) -> list[Station]:
@@ -126,7 +114,8 @@ def learn(parts: Parts) -> dict:
 
 
 def gaussian_errors(parts: Parts, weights: dict) -> tuple[np.ndarray, np.ndarray]:
-    """As `errors_of`, of the process; NaN of what it does not know."""
+    """The squared errors of the process in the three rows after t = 150, NaN of what it does not know, and which were
+    seen."""
     valid = parts.valid
     errors, asked = np.full(valid.values.shape, np.nan), np.zeros(len(valid.times), bool)
     for number, station in enumerate(stations(valid, parts.train)):

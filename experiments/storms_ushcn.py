@@ -10,6 +10,7 @@ from looking import fold_of, make_parser, write_rows
 
 import vsdn
 from vsdn import evaluation, inference
+from vsdn.data import Table
 from vsdn.datasets import ushcn
 
 VARIABLES = ("rain", "snowfall", "snow depth", "highest temperature", "lowest temperature")
@@ -18,7 +19,8 @@ VARIABLES = ("rain", "snowfall", "snow depth", "highest temperature", "lowest te
 def main() -> None:
     options, rows = make_parser(__doc__, "ushcn-storms.csv", draws=128).parse_args(), []
     for run in options.runs:
-        nll, errors, mask = scores_of(run, options.data, options.draws)
+        test = ushcn.load(options.data, fold_of(run)).test
+        nll, errors, mask = scores_of(run, test, options.draws)
         row: dict = {"run": run.name}
         for name, scores in (("mse", errors), ("nll", nll)):
             worst = np.sort(scores[mask])[::-1]
@@ -32,11 +34,10 @@ def main() -> None:
     write_rows(options.results, rows)
 
 
-def scores_of(run: Path, data: Path, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def scores_of(run: Path, table: Table, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """NLL and squared error of each value of the three rows after t = 150, and which were seen."""
-    fitted, fold = vsdn.load(run), fold_of(run)
-    test = fitted.read(ushcn.load(data, fold).test)
-    asked = evaluation.prediction(test, after=150.0, num_rows=3, from_start=True)
+    fitted = vsdn.load(run)
+    asked = evaluation.prediction(fitted.read(table), after=ushcn.CUT, num_rows=ushcn.NUM_NEXT, from_start=True)
     request = inference.Request(asked.visible, asked.series, asked.times)
     way = fitted.ways.forecast
     scores = inference.score(fitted.model, fitted.frame, request, asked.truth, num_samples=draws, seed=0, method=way)
