@@ -126,6 +126,15 @@ def test_too_little_to_learn_from():
         make_plan(single, None, Settings())
 
 
+def test_variables_that_never_change_are_named():
+    table = make_table(12)
+    assert not any("never changes" in note for note in make_plan(table, None, Settings()).notes)
+    table.values[table.mask[:, 1], 1] = 3.5
+    said = [note for note in make_plan(table, None, Settings()).notes if "never changes" in note]
+    assert len(said) == 1
+    assert said[0].endswith(f": {table.variables[1]}")
+
+
 @pytest.mark.parametrize(
     ("asked", "model", "said"),
     [

@@ -60,7 +60,7 @@ def make_plan(table: Table, valid: Table | None, settings: Settings, scaler: Sca
         scaler,
         Batches.make(make_grids(train, scaler, marching), size, buckets or 1),
         Batches.make(make_grids(parts.valid, scaler, marching, scored=parts.scored), min(size, 256), 1),
-        notes=(_say(parts, valid), *_unheeded(settings.model)),
+        notes=(_say(parts, valid), *_unheeded(settings.model), *_still(parts.train)),
     )
 
 
@@ -101,6 +101,17 @@ def _say(parts: Parts, valid: Table | None) -> str:
     if parts.scored.all():
         return f"validation: {parts.valid.num_series} series held out at random, {count} values"
     return f"validation: the last rows of each series held out, {count} values"
+
+
+def _still(train: Table) -> tuple[str, ...]:
+    """Which variables never change: nothing tells how far they would move, and a density may become too narrow."""
+    low = np.where(train.mask, train.values, np.inf).min(axis=0)
+    high = np.where(train.mask, train.values, -np.inf).max(axis=0)
+    names = [name for name, still in zip(train.variables, low == high, strict=True) if still]
+    if not names:
+        return ()
+    shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    return (f"never changes in the training part, so that its forecasts may be too narrow (see scale_floor): {shown}",)
 
 
 def _unheeded(model: ModelSettings) -> tuple[str, ...]:
