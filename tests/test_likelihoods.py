@@ -1,4 +1,4 @@
-"""A family a variable; the Gaussian against scipy."""
+"""A family a variable; the Gaussian and Student's t against scipy."""
 
 from typing import ClassVar
 
@@ -8,9 +8,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 from jaxtyping import Array
-from scipy.stats import kstest, norm
+from scipy.stats import kstest, norm, t
 
-from vsdn.likelihoods import AbstractFamily, Gaussian, Likelihood
+from vsdn.likelihoods import AbstractFamily, Gaussian, Likelihood, Student
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -29,6 +29,9 @@ class Exponential(AbstractFamily):
     def variance(self, params: Array) -> Array:
         return jnp.exp(-2 * params[..., 0])
 
+    def reach(self, params: Array) -> Array:
+        return 20 * jnp.exp(-params[..., 0])
+
     def cdf(self, params: Array, y: Array) -> Array:
         return -jnp.expm1(-jnp.exp(params[..., 0]) * y)
 
@@ -39,13 +42,29 @@ class Exponential(AbstractFamily):
         return -jnp.log(mean)[..., None]
 
 
-def test_the_gaussian_is_scipys():
-    family, params, y = Gaussian(1e-3), jnp.asarray([[0.3, -0.5], [-1.0, 0.7]]), jnp.asarray([0.1, 2.0])
+FAMILIES = pytest.mark.parametrize(
+    ("family", "law"), [(Gaussian(1e-3), norm), (Student(1e-3), t(4))], ids=["gaussian", "student"]
+)
+
+
+@FAMILIES
+def test_a_family_is_scipys(family, law):
+    params, y = jnp.asarray([[0.3, -0.5], [-1.0, 0.7], [2.0, 0.0]]), jnp.asarray([0.1, 2.0, -60.0])
     scale = np.asarray(family.scale(params))
-    np.testing.assert_allclose(scale, np.exp([-0.5, 0.7]), rtol=1e-2)
-    np.testing.assert_allclose(family.log_prob(params, y), norm.logpdf(y, params[:, 0], scale), rtol=1e-12)
-    np.testing.assert_allclose(family.cdf(params, y), norm.cdf(y, params[:, 0], scale), rtol=1e-12)
-    np.testing.assert_allclose(family.variance(params), scale**2, rtol=1e-12)
+    np.testing.assert_allclose(scale, np.exp([-0.5, 0.7, 0.0]), rtol=1e-2)
+    z = (np.asarray(y) - np.asarray(params[:, 0])) / scale
+    np.testing.assert_allclose(family.log_prob(params, y), law.logpdf(z) - np.log(scale), rtol=1e-12)
+    np.testing.assert_allclose(family.cdf(params, y), law.cdf(z), rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(family.mean(params), params[:, 0])
+    np.testing.assert_allclose(family.variance(params), law.var() * scale**2, rtol=1e-12)
+    assert np.all(law.sf(np.asarray(family.reach(params)) / scale) < 1e-5)
+
+
+def test_students_t_forgives_what_nothing_announced():
+    params, far = jnp.asarray([0.0, -200.0]), jnp.asarray(5.0)  # foretold as narrowly as can be
+    assert Gaussian().log_prob(params, far) < -1e7
+    assert Student().log_prob(params, far) > -40
+    assert np.isfinite(jax.grad(lambda params: Student().log_prob(params, far))(params)).all()
 
 
 def test_the_scale_never_falls_below_its_floor():
@@ -56,16 +75,36 @@ def test_the_scale_never_falls_below_its_floor():
     assert np.isfinite(np.asarray(jax.grad(lambda r: Gaussian(0.02).scale(jnp.stack([r, r])))(-200.0)))
 
 
-def test_parameters_of_a_mean_and_a_variance_give_them_back():
-    params = Gaussian(1e-3).with_moments(jnp.asarray([1.0, 2.0]), jnp.asarray([0.3, 4.0]))
-    np.testing.assert_allclose(Gaussian(1e-3).mean(params), [1.0, 2.0])
-    np.testing.assert_allclose(Gaussian(1e-3).variance(params), [0.3, 4.0], rtol=1e-9)
+@FAMILIES
+def test_parameters_of_a_mean_and_a_variance_give_them_back(family, law):
+    params = family.with_moments(jnp.asarray([1.0, 2.0]), jnp.asarray([0.3, 4.0]))
+    np.testing.assert_allclose(family.mean(params), [1.0, 2.0])
+    np.testing.assert_allclose(family.variance(params), [0.3, 4.0], rtol=1e-9)
 
 
-def test_samples_follow_their_law(key):
+@FAMILIES
+def test_the_trust_in_a_value_is_how_much_it_pulls_at_the_mean(family, law):
+    deviation, off = law.std(), jnp.asarray([1e-3, 0.5, 3.0, 40.0])  # in deviations
+    params = jnp.stack([jnp.zeros(4), jnp.zeros(4)], axis=-1)
+    scale = family.scale(params)
+    pull = jax.vmap(jax.grad(lambda mean, y, p: family.log_prob(p.at[0].set(mean), y)))
+    pulls = pull(jnp.zeros(4), off * deviation * scale, params) / off
+    np.testing.assert_allclose(family.trust(off), pulls / pulls[0], rtol=1e-5)
+
+
+@FAMILIES
+def test_moving_and_widening_is_that_of_the_value(family, law):
+    params, y = jnp.asarray([[0.4, 1.0], [-0.2, 0.3]]), jnp.asarray([0.7, 1.9])
+    moved = family.moved(params, jnp.full(2, 3.0), jnp.full(2, np.log(2.0)))
+    np.testing.assert_allclose(family.cdf(moved, 3.0 + 2.0 * y), family.cdf(params, y), rtol=1e-3)  # but for the floor
+    np.testing.assert_allclose(family.cdf(family.moved(params, jnp.full(2, 3.0)), 3.0 + y), family.cdf(params, y))
+
+
+@FAMILIES
+def test_samples_follow_their_law(family, law, key):
     params = jnp.broadcast_to(jnp.asarray([0.4, -0.3]), (20_000, 2))
-    draws = np.asarray(Gaussian().sample(params, key=key))
-    assert kstest(draws, "norm", (0.4, float(Gaussian().scale(params)[0]))).pvalue > 1e-3
+    draws = np.asarray(family.sample(params, key=key))
+    assert kstest((draws - 0.4) / float(family.scale(params)[0]), law.cdf).pvalue > 1e-3
 
 
 def test_variables_of_different_families_stand_side_by_side(key):

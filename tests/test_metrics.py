@@ -7,7 +7,7 @@ import scoringrules
 from scipy.stats import norm
 
 from vsdn import metrics
-from vsdn.likelihoods import Gaussian, Likelihood
+from vsdn.likelihoods import Gaussian, Likelihood, Student
 
 pytestmark = pytest.mark.usefixtures("x64")
 LIKELIHOOD = Likelihood((Gaussian(),) * 2)
@@ -60,3 +60,11 @@ def test_crps_far_out_and_narrow():
     for y in (0.0, 0.003, 4.0, -30.0):
         truth = float(scoringrules.crps_normal(y, 0.0, scale))
         assert float(metrics.crps(narrow, params, jnp.asarray([y]))[0]) == pytest.approx(truth, rel=1e-3)
+
+
+def test_crps_of_students_t():
+    params, student = jnp.asarray([[[0.3, -1.0]]]), Likelihood((Student(),))
+    scale = float(Student().scale(params)[0, 0])
+    for y in (0.3, 0.1, 4.0, -30.0):
+        truth = float(scoringrules.crps_t(y, 4.0, 0.3, scale))
+        assert float(metrics.crps(student, params, jnp.asarray([y]))[0]) == pytest.approx(truth, rel=1e-3)

@@ -32,12 +32,20 @@ class AbstractFamily(eqx.Module):
         """Var[Y]."""
 
     @abstractmethod
+    def reach(self, params: Float[Array, "*any param"]) -> Float[Array, "*any"]:
+        """How far from its mean Y hardly ever is."""
+
+    @abstractmethod
     def cdf(self, params: Float[Array, "*any param"], y: Float[Array, "*any"]) -> Float[Array, "*any"]:
         """P(Y ≤ y)."""
 
     @abstractmethod
     def sample(self, params: Float[Array, "*any param"], *, key: PRNGKeyArray) -> Float[Array, "*any"]:
         """One draw of Y."""
+
+    def trust(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        """How much a value that is z deviations off tells of where the mean is, against one as near as can be."""
+        return jnp.ones_like(z)
 
     def moved(
         self,
@@ -53,30 +61,49 @@ class AbstractFamily(eqx.Module):
         """The parameters of the member with this mean and variance, or the nearest there is."""
 
 
-class Gaussian(AbstractFamily):
-    """N(mean, scale²); the scale has a smooth floor, in standard deviations of the variable."""
+class AbstractLocationScale(AbstractFamily):
+    """mean + scale·Z, where Z has a law of its own, symmetric around nought; the scale has a smooth floor, in standard
+    deviations of the variable."""
 
     num_params: ClassVar[int] = 2
+    variance_of_one: ClassVar[float]  # Var[Z]
+    reach_of_one: ClassVar[float]  # beyond it, either way, Z hardly ever is
     floor: float = eqx.field(static=True, default=1e-3)
+
+    @abstractmethod
+    def log_density(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        """That of Z."""
+
+    @abstractmethod
+    def below(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        """P(Z ≤ z)."""
+
+    @abstractmethod
+    def draw(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> Array:
+        """Draws of Z."""
 
     def scale(self, params: Float[Array, "*any param"]) -> Float[Array, "*any"]:
         log_floor = np.log(self.floor)
         return jnp.exp(log_floor + jax.nn.softplus(params[..., 1] - log_floor))
 
     def log_prob(self, params: Float[Array, "*any param"], y: Float[Array, "*any"]) -> Float[Array, "*any"]:
-        return jax.scipy.stats.norm.logpdf(y, params[..., 0], self.scale(params))
+        scale = self.scale(params)
+        return self.log_density((y - params[..., 0]) / scale) - jnp.log(scale)
 
     def mean(self, params: Float[Array, "*any param"]) -> Float[Array, "*any"]:
         return params[..., 0]
 
     def variance(self, params: Float[Array, "*any param"]) -> Float[Array, "*any"]:
-        return self.scale(params) ** 2
+        return self.variance_of_one * self.scale(params) ** 2
+
+    def reach(self, params: Float[Array, "*any param"]) -> Float[Array, "*any"]:
+        return self.reach_of_one * self.scale(params)
 
     def cdf(self, params: Float[Array, "*any param"], y: Float[Array, "*any"]) -> Float[Array, "*any"]:
-        return jax.scipy.stats.norm.cdf(y, params[..., 0], self.scale(params))
+        return self.below((y - params[..., 0]) / self.scale(params))
 
     def sample(self, params: Float[Array, "*any param"], *, key: PRNGKeyArray) -> Float[Array, "*any"]:
-        return params[..., 0] + self.scale(params) * jr.normal(key, params.shape[:-1])
+        return params[..., 0] + self.scale(params) * self.draw(params.shape[:-1], key=key)
 
     def moved(
         self,
@@ -89,11 +116,53 @@ class Gaussian(AbstractFamily):
         return jnp.stack([by + jnp.exp(log_scale) * params[..., 0], log_scale + params[..., 1]], axis=-1)
 
     def with_moments(self, mean: Float[Array, "*any"], variance: Float[Array, "*any"]) -> Float[Array, "*any param"]:
-        over = jnp.maximum(0.5 * jnp.log(variance) - jnp.log(self.floor), 1e-6)
+        log_scale = 0.5 * jnp.log(variance / self.variance_of_one)
+        over = jnp.maximum(log_scale - jnp.log(self.floor), 1e-6)
         return jnp.stack([mean, jnp.log(self.floor) + over + jnp.log(-jnp.expm1(-over))], axis=-1)
 
 
-FAMILIES: dict[str, Callable[..., AbstractFamily]] = {"gaussian": Gaussian}
+class Gaussian(AbstractLocationScale):
+    """N(mean, scale²)."""
+
+    variance_of_one: ClassVar[float] = 1.0
+    reach_of_one: ClassVar[float] = 8.0
+
+    def log_density(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        return jax.scipy.stats.norm.logpdf(z)
+
+    def below(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        return jax.scipy.stats.norm.cdf(z)
+
+    def draw(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> Array:
+        return jr.normal(key, shape)
+
+
+class Student(AbstractLocationScale):
+    """Student's t with four degrees of freedom: a value that nothing announced costs a few nats, not its square.
+
+    With four, everything is elementary and the variance, twice the squared scale, is finite.
+    """
+
+    variance_of_one: ClassVar[float] = 2.0
+    reach_of_one: ClassVar[float] = 40.0
+
+    def log_density(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        return np.log(3 / 8) - 2.5 * jnp.log1p(z**2 / 4)
+
+    def below(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        w = z / jnp.sqrt(4 + z**2)
+        return 0.5 + 0.75 * w - 0.25 * w**3
+
+    def trust(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        return 1 / (1 + z**2 / 2)  # −(d log Φ / dz) / z
+
+    def draw(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> Array:
+        normal_key, chi_key = jr.split(key)
+        half_chi = jnp.sum(jr.exponential(chi_key, (2, *shape)), axis=0)  # ½χ² with four degrees
+        return jr.normal(normal_key, shape) * jnp.sqrt(2 / half_chi)
+
+
+FAMILIES: dict[str, Callable[..., AbstractFamily]] = {"gaussian": Gaussian, "student": Student}
 
 
 class Likelihood(eqx.Module):
@@ -116,10 +185,16 @@ class Likelihood(eqx.Module):
     def variance(self, params: Float[Array, "*any channel param"]) -> Float[Array, "*any channel"]:
         return self._by_family(lambda family, p: family.variance(p), params)
 
+    def reach(self, params: Float[Array, "*any channel param"]) -> Float[Array, "*any channel"]:
+        return self._by_family(lambda family, p: family.reach(p), params)
+
     def cdf(
         self, params: Float[Array, "*any channel param"], y: Float[Array, "*any channel"]
     ) -> Float[Array, "*any channel"]:
         return self._by_family(lambda family, p, y: family.cdf(p, y), params, y)
+
+    def trust(self, z: Float[Array, "*any channel"]) -> Float[Array, "*any channel"]:
+        return self._by_family(lambda family, _, z: family.trust(z), z[..., None], z)
 
     def sample(self, params: Float[Array, "*any channel param"], *, key: PRNGKeyArray) -> Float[Array, "*any channel"]:
         keys = {family: jr.fold_in(key, number) for number, family in enumerate(dict.fromkeys(self.families))}

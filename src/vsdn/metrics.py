@@ -57,8 +57,8 @@ def quantiles(likelihood: Likelihood, params: Params, levels: Sequence[float]) -
 
 
 def _reach(likelihood: Likelihood, params: Params) -> tuple[Values, Values]:
-    """Bounds that hold nearly all of every component: eight deviations either way."""
-    centre, reach = likelihood.mean(params), 8 * jnp.sqrt(likelihood.variance(params))
+    """Bounds that hold nearly all of every component."""
+    centre, reach = likelihood.mean(params), likelihood.reach(params)
     return jnp.min(centre - reach, axis=0), jnp.max(centre + reach, axis=0)
 
 

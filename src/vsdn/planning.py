@@ -111,7 +111,8 @@ def _still(train: Table) -> tuple[str, ...]:
     if not names:
         return ()
     shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-    return (f"never changes in the training part, so that its forecasts may be too narrow (see scale_floor): {shown}",)
+    remedy = "likelihood=student forgives a change, a larger scale_floor leaves room for one"
+    return (f"never changes in the training part, so that its forecasts may be too narrow ({remedy}): {shown}",)
 
 
 def _unheeded(model: ModelSettings) -> tuple[str, ...]:

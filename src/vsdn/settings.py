@@ -77,7 +77,11 @@ class ModelSettings(Section):
         le=1e3,  # 32 bits hold the square and its inverse
         description="gru-ode: noise of a value in Bayes' rule, in deviations of its variable",
     )
-    likelihood: Literal["gaussian"] = Field(default="gaussian", description="family of the observations")
+    likelihood: Literal["gaussian", "student"] = Field(
+        default="gaussian",
+        description="family of the observations; student (t, four degrees of freedom): for rare values far from all "
+        "others (not for linear)",
+    )
     scale_floor: float = Field(
         default=1e-3, gt=0, description="least scale of a density, in deviations of its variable"
     )

@@ -93,9 +93,3 @@ def test_the_kl_is_finite_at_the_bounds_of_its_noise(noise, key):
         kl, gradient = eqx.filter_jit(kl_of)(model)
     assert kl.dtype == jnp.float32
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((kl, gradient)))
-
-
-def test_another_likelihood_is_refused(key):
-    settings = ModelSettings(**SIZES).model_copy(update={"likelihood": "cauchy"})
-    with pytest.raises(SettingsError, match="likelihood must be gaussian, but is cauchy"):
-        make_gru_ode(2, (), settings, key=key)

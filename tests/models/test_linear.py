@@ -242,3 +242,8 @@ def test_a_known_ornstein_uhlenbeck_process_is_recovered(key):
     z = (np.asarray(parameters(flat)) - truth) / errors
     assert np.abs(z).max() < 4
     assert errors.max() < 0.15  # and the errors are small enough to tell something
+
+
+def test_another_likelihood_is_refused():
+    with pytest.raises(SettingsError, match="likelihood must be gaussian, but is student"):
+        make_model("linear", likelihood="student")

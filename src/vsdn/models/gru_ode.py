@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vsdn.errors import SettingsError
 from vsdn.grids import Grid, at_rows
 from vsdn.likelihoods import Likelihood
 from vsdn.memories import AbstractFlow, AbstractFlowingMemory, Memory
@@ -96,7 +95,7 @@ class BayesMemory(AbstractFlowingMemory):
         return self.decoder(h).reshape(len(self.likelihood.families), -1)
 
     def foretell(self, h: Float[Array, " hidden"]) -> Moments:
-        """The Gaussian that h gives to each variable."""
+        """The Gaussian with the moments that h gives to each variable."""
         params = self.decode(h)
         return Moments(self.likelihood.mean(params), self.likelihood.variance(params))
 
@@ -143,8 +142,6 @@ def make_gru_ode(
     data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray
 ) -> GRUODEBayes:
     """GRU-ODE-Bayes with fresh weights."""
-    if settings.likelihood != "gaussian":
-        raise SettingsError(f"gru-ode compares Gaussians: likelihood must be gaussian, but is {settings.likelihood}")
     flow_key, preparation_key, cell_key, initial_key, decoder_key = jr.split(key, 5)
     (hidden, _, _), prep = settings.sizes, settings.prep_size
     likelihood = make_likelihood(data_size, settings)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from vsdn.errors import SettingsError
 from vsdn.grids import Grid, Queries, last_row, since_row, within
 from vsdn.kalman import (
     Belief,
@@ -25,8 +26,8 @@ from vsdn.kalman import (
     read,
     smooth_rows,
 )
-from vsdn.likelihoods import Gaussian, Likelihood
-from vsdn.models.base import AbstractOnline, Answer, Evidence
+from vsdn.likelihoods import Likelihood
+from vsdn.models.base import AbstractOnline, Answer, Evidence, make_likelihood
 from vsdn.particles import either
 from vsdn.settings import ModelSettings
 
@@ -169,12 +170,14 @@ def make_linear(data_size: int, speeds: tuple[float, ...], settings: ModelSettin
 
     States come in pairs, so that an odd `latent_size` has one more.
     """
+    if settings.likelihood != "gaussian":
+        raise SettingsError(f"linear is exact for Gaussians: likelihood must be gaussian, but is {settings.likelihood}")
     frequency_key, weight_key = jr.split(key)
     num_modes = -(-settings.sizes[1] // 2)
     rate = jnp.geomspace(FASTEST, SLOWEST, num_modes)
     size = 2 * num_modes
     return Linear(
-        likelihood=Likelihood((Gaussian(settings.scale_floor),) * data_size),
+        likelihood=make_likelihood(data_size, settings),
         root_rate=jnp.sqrt(rate),
         frequency=rate * jr.normal(frequency_key, (num_modes,)),
         push=jnp.zeros(size),

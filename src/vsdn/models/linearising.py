@@ -47,16 +47,19 @@ def linearise(model: AbstractOnline, grid: Grid, queries: Queries, *, num_sample
         foretold = model.look(here, clock)
         go_on = lambda y: foretell_rows(model, grid, model.take(here, y, everything, clock), point, length)
         prior = moments_of(model.likelihood, foretold)
-        return reshape(model.likelihood, foretold, prior, update(prior, go_on))
+        return reshape(model.likelihood, foretold, prior, update(prior, go_on, trust=model.likelihood.trust))
 
     params = some_at_once(one, (places.point, places.length, places.clock))
     return Answer(params.swapaxes(0, 1))
 
 
-def update(prior: Moments, go_on: Callable[[Float[Array, " channel"]], Later]) -> Moments:
+def update(
+    prior: Moments, go_on: Callable[[Float[Array, " channel"]], Later], *, trust: Callable[[Array], Array]
+) -> Moments:
     """The law of a value that was foretold as `prior`, once the rows after it are known, which `go_on` foretells.
 
-    Everything is measured in deviations of the prior, so that no precision is below one.
+    Everything is measured in deviations of the prior, so that no precision is below one. A later value that is far from
+    what was foretold counts by the `trust` that its likelihood has in it.
     """
     spread = jnp.sqrt(prior.variance)
     identity = jnp.eye(len(spread), dtype=spread.dtype)
@@ -68,7 +71,8 @@ def update(prior: Moments, go_on: Callable[[Float[Array, " channel"]], Later]) -
     def look(_, found: tuple[Array, Array]) -> tuple[Array, Array]:
         z, _ = found
         slope, later = jax.jacfwd(foretell, has_aux=True)(z)
-        weight = jnp.where(later.mask, later.moments.variance**-0.5, 0.0)
+        off = (later.values - later.moments.mean) * later.moments.variance**-0.5
+        weight = jnp.where(later.mask, jnp.sqrt(trust(off) / later.moments.variance), 0.0)
         error = (weight * (later.values - later.moments.mean)).ravel()
         slope = (weight[..., None] * slope).reshape(len(error), len(z))
         precision = identity + slope.T @ slope

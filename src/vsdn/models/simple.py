@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries, last_seen
-from vsdn.likelihoods import Gaussian, Likelihood
+from vsdn.likelihoods import Likelihood
+from vsdn.models.base import make_likelihood
 from vsdn.models.pathless import AbstractPathless
 from vsdn.settings import ModelSettings
 
@@ -105,12 +106,11 @@ class LastValue(AbstractPathless):
 
 def make_mean(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> Mean:
     """The per-variable mean; nothing to learn beyond the scaler."""
-    return Mean(Likelihood((Gaussian(settings.scale_floor),) * data_size))
+    return Mean(make_likelihood(data_size, settings))
 
 
 def make_last_value(
     data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray
 ) -> LastValue:
     """The last value carried forward, with its variance to be learned."""
-    likelihood = Likelihood((Gaussian(settings.scale_floor),) * data_size)
-    return LastValue(likelihood, jnp.full((data_size, 2), -3.0))
+    return LastValue(make_likelihood(data_size, settings), jnp.full((data_size, 2), -3.0))
