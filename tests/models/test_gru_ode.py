@@ -9,10 +9,8 @@ import pytest
 from examples import SIZES, make_grid, make_model, make_table
 from oracles import bayes_kl
 
-from vsdn.errors import SettingsError
-from vsdn.models.gru_ode import GRUODE, NUM_GATES, make_gru_ode
+from vsdn.models.gru_ode import GRUODE, NUM_GATES
 from vsdn.objectives import iwae, vae
-from vsdn.settings import ModelSettings
 
 pytestmark = pytest.mark.usefixtures("x64")
 cells = pytest.mark.parametrize("num_gates", NUM_GATES.values(), ids=NUM_GATES)

@@ -15,6 +15,7 @@ from vsdn import training
 from vsdn.batches import Batches
 from vsdn.branching import make_queries
 from vsdn.data import Scaler, Table
+from vsdn.errors import SettingsError
 from vsdn.marching import Marching, make_grids
 from vsdn.settings import Settings
 
