@@ -396,3 +396,9 @@ def test_demo_writes_a_run_a_table_and_a_picture(tmp_path, monkeypatch, vsdn):
     assert nll[-1] == min(nll)
     assert matplotlib.image.imread(tmp_path / "demo" / "forecast.png").std() > 0
     assert json.loads(vsdn("info", tmp_path / "demo" / "run", "--json"))["epochs"] == "1 of 1"
+
+
+def test_nothing_is_imported_to_draw_with_before_something_is_drawn():
+    """matplotlib is a quarter of what a command takes to start."""
+    code = "import sys, vsdn.cli, vsdn.fitting; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -22,7 +22,7 @@ from vsdn.errors import SettingsError
 from vsdn.files import read_json, write_json
 from vsdn.models import MODELS
 from vsdn.progress import Interrupt
-from vsdn.reproduction import figures, running, tables, worker
+from vsdn.reproduction import curves, running, tables, worker
 from vsdn.reproduction.jobs import Job, changes, make_jobs, read_result, result_path, write_result
 from vsdn.reproduction.plans import parse_plan, plan_names, read_plan
 from vsdn.reproduction.references import REFERENCES
@@ -395,7 +395,7 @@ def test_bounds_are_drawn_against_epochs(small, tmp_path):
     text = TINY.replace("seeds", "curves = true\nseeds").replace("epochs = 2,", kept)
     plan, jobs = parse_plan(text), small(text)
     do(jobs["last-value-vae-1"], tmp_path)
-    (curve,) = figures.read_curves(tables.finished(plan, tmp_path), tmp_path)
+    (curve,) = curves.read_curves(tables.finished(plan, tmp_path), tmp_path)
     records = [json.loads(line) for line in (tmp_path / "last-value-vae-1" / "metrics.jsonl").read_text().splitlines()]
     assert curve.losses["loss"] == [record["loss"] for record in records]
     # without latent paths and from a given start, the bound is the likelihood that it is validated by

@@ -14,7 +14,7 @@ from vsdn.marching import make_grids
 from vsdn.methods import Method, Ways, by_interpolation
 from vsdn.models import AbstractModel
 from vsdn.models.base import Field
-from vsdn.plots import BANDS, COLOURS, Curve, Fan, Panel, fan_panel
+from vsdn.panels import BANDS, COLOURS, Curve, Fan, Panel, fan_panel
 from vsdn.questions import Frame, Request, series_keys
 
 AHEAD, INSIDE, SHOWN_PATHS, MOST_STATES = 80, 160, 30, 12

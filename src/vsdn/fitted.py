@@ -35,7 +35,6 @@ from vsdn.methods import (
 from vsdn.models import MODELS, AbstractModel
 from vsdn.models.base import AbstractOnline
 from vsdn.planning import CUT_SHARES, check_steps, clock_speeds, make_marching
-from vsdn.plots import draw
 from vsdn.questions import (
     DRAWS,
     NUM_BUCKETS,
@@ -356,6 +355,8 @@ class Fitted:
         check_steps(table, self.marching, chosen, np.broadcast_to(end, chosen.shape))
         shown = charts.Shown(self.model, self.frame, self.ways, table, chosen, draws, seed)
         when = {"until": moment(until), "cut": moment(after)} if what == "forecast" else {}
+        from vsdn.plots import draw  # with matplotlib, which takes long to import
+
         draw(charts.KINDS[what](shown, **when), Path(path), self.axis, time_name=table.layout.time)
 
     def online(

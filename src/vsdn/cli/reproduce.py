@@ -11,14 +11,12 @@ from vsdn.cli.options import Quiet
 from vsdn.datasets import DATASETS
 from vsdn.datasets.base import data_folder
 from vsdn.errors import SettingsError
-from vsdn.reproduction import noise, running
+from vsdn.reproduction import running
 from vsdn.reproduction.display import Display
 from vsdn.reproduction.jobs import NO_RECORD, Job, Record, changes, find_result, make_jobs, read_result
 from vsdn.reproduction.plans import PRESETS, Plan, plan_names, read_plan
-from vsdn.reproduction.poses import draw_poses
 from vsdn.reproduction.provenance import num_cores
 from vsdn.reproduction.records import read_record
-from vsdn.reproduction.results import write_results
 from vsdn.reproduction.running import Outcome
 
 APPENDIX_B = "appendix-b"  # no runs: gradients are measured, in a minute
@@ -54,6 +52,10 @@ def reproduce(
     Example: vsdn reproduce double-ou --preset tuned --jobs 2
     """
     if name == APPENDIX_B:
+        from vsdn.reproduction import (
+            noise,
+        )  # like all that draws, when it is asked for: matplotlib takes long to import
+
         noise.run(results or Path("experiments/results") / name, quick=quick, progress=not quiet)
         return 0
     whole = read_plan(name).made_quick() if quick else read_plan(name)
@@ -73,8 +75,7 @@ def reproduce(
         print("stopped; the same command goes on where it was", file=sys.stderr)
         return 130
     if any(find_result(out, record, job) for job in wanted):
-        remarks = write_results(whole, out, results, record)
-        for remark in (*remarks, *draw_poses(whole, out, results, data_folder(data), record)):
+        for remark in _write(whole, out, results, data_folder(data), record):
             print(remark, file=sys.stderr)
         print(f"table: {results / 'table.md'}   figures: {results / 'figures'}   runs: {out}")
     return 1 if outcome.failed else 0
@@ -150,3 +151,11 @@ def _run(jobs: Sequence[Job], out: Path, record: Record, data: Path, at_once: in
 
 def _recorded_otherwise(job: Job, record: Record) -> list[str]:
     return [f"{record.folder} has it with other settings"] if job.name in record.others else []
+
+
+def _write(plan: Plan, out: Path, results: Path, data: Path, record: Record) -> list[str]:
+    """Remarks; tables and pictures are written."""
+    from vsdn.reproduction.poses import draw_poses
+    from vsdn.reproduction.results import write_results
+
+    return [*write_results(plan, out, results, record), *draw_poses(plan, out, results, data, record)]

@@ -9,7 +9,6 @@ from vsdn.cli.options import Quiet
 from vsdn.datasets.asf import read_amc, read_asf
 from vsdn.errors import DataError, SettingsError
 from vsdn.files import check_writable
-from vsdn.skeletons import ANIMATIONS, STRIPS, draw_animation, draw_strip
 
 
 def skeleton(
@@ -27,6 +26,8 @@ def skeleton(
 
     Example: vsdn skeleton 35_01.amc --asf 35.asf --out walk.gif
     """
+    from vsdn.skeletons import ANIMATIONS, STRIPS, draw_animation, draw_strip  # with matplotlib, which takes long
+
     if out.suffix.lower() not in STRIPS + ANIMATIONS:
         raise SettingsError(f"--out is a {', '.join(STRIPS + ANIMATIONS)} file, but got {out}")
     check_writable(out)

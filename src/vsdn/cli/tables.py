@@ -14,7 +14,7 @@ from vsdn.exported import Exported
 from vsdn.files import check_writable
 from vsdn.fitted import Fitted
 from vsdn.frames import Columns, check_suffix, csv_bytes, write_frame
-from vsdn.plots import SUFFIXES
+from vsdn.panels import SUFFIXES
 
 
 def open_run(run: Path, data: Path, columns: Columns, quiet: bool) -> tuple[Fitted, Table]:

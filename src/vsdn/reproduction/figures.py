@@ -1,11 +1,8 @@
 """Results as pictures: the scores of all models with their spread, and bounds against epochs."""
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,18 +10,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from vsdn import checkpoint
 from vsdn.files import replacing
-from vsdn.plots import COLOURS
+from vsdn.panels import COLOURS
+from vsdn.reproduction.curves import CURVE_DIGITS, PARTS, CurveOf
 from vsdn.reproduction.plans import Plan, Row
 from vsdn.reproduction.tables import HEADINGS, Book, Finished, Spread
 
 SHOWN = ("nll", "mse", "crps")
 FAR_APART = 10  # scores of which the largest is so many times the least are drawn by their logarithms
 FAR_OUT = 6  # scores that lie so many times the middle half's width beyond it are named at the edge
-PARTS = {"loss": "training", "valid_loss": "validation"}
-CURVE_DIGITS = 5
-CURVE_COLUMNS = ("row", "preset", "repeat", "epoch", "train_bound", "valid_bound")
 
 
 def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> None:
@@ -93,39 +87,6 @@ def _printed(row: Row, task: str, score: str) -> Spread | None:
     """What the paper reports."""
     figure = row.paper.get(task, {}).get(score)
     return None if figure is None else Spread(*figure, 1)
-
-
-class CurveOf(NamedTuple):
-    """Minus the bounds of a run, epoch by epoch."""
-
-    row: str
-    preset: str
-    repeat: int
-    losses: dict[str, list[float]]  # by part
-
-
-def read_curves(runs: Sequence[Finished], out: Path) -> list[CurveOf]:
-    """The curves of all trained runs, from their folders; of a recorded run that of the record."""
-    trained = [(job, result) for job, result in runs if job.settings is not None]
-    losses = lambda job, result: result["curve"] if "curve" in result else _read_losses(out / job.name)
-    return [CurveOf(job.row, job.preset, job.repeat, losses(job, result)) for job, result in trained]
-
-
-def _read_losses(folder: Path) -> dict[str, list[float]]:
-    epochs = checkpoint.read_metrics(folder)
-    return {part: [getattr(epoch, part) for epoch in epochs] for part in PARTS}
-
-
-def curves_csv(curves: Sequence[CurveOf]) -> str:
-    """A line for each epoch of each run: bounds in nats an observed value."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CURVE_COLUMNS)
-    for curve in curves:
-        for epoch, (loss, valid) in enumerate(zip(*curve.losses.values(), strict=True), start=1):
-            bounds = (f"{-each:.{CURVE_DIGITS}f}" for each in (loss, valid))
-            writer.writerow([curve.row, curve.preset, curve.repeat, epoch, *bounds])
-    return text.getvalue()
 
 
 def draw_curves(plan: Plan, curves: Sequence[CurveOf], path: Path) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, RootModel, ValidationError
 
 from vsdn.errors import RunError
 from vsdn.files import read_json
-from vsdn.reproduction.figures import CURVE_COLUMNS, PARTS
+from vsdn.reproduction.curves import CURVE_COLUMNS, PARTS
 from vsdn.reproduction.jobs import NO_RECORD, Job, Record, Result, make_jobs
 from vsdn.reproduction.plans import Plan
 from vsdn.reproduction.tables import HEADINGS, Finished, csv_text

@@ -6,6 +6,7 @@ from pathlib import Path
 from vsdn.errors import RunError
 from vsdn.files import write_bytes, write_json
 from vsdn.reproduction import figures, tables
+from vsdn.reproduction.curves import curves_csv, read_curves
 from vsdn.reproduction.jobs import NO_RECORD, Record
 from vsdn.reproduction.plans import Plan
 from vsdn.reproduction.records import CURVES, RUNS, SETTINGS, VERSIONS, runs_csv, settings_of, versions_of
@@ -24,8 +25,8 @@ def write_results(plan: Plan, out: Path, folder: Path, record: Record = NO_RECOR
         "table.csv": tables.table_csv(plan, runs),
     }
     if plan.curves:
-        curves = figures.read_curves(runs, out)
-        texts[CURVES] = figures.curves_csv(curves)
+        curves = read_curves(runs, out)
+        texts[CURVES] = curves_csv(curves)
         figures.draw_curves(plan, curves, pictures / "bounds.png")
     else:
         for task in plan.tasks:
