@@ -9,6 +9,7 @@ import jax
 import matplotlib.image
 import numpy as np
 import pytest
+from examples import thorough
 
 from vsdn import cli
 
@@ -103,7 +104,7 @@ def test_new_series_and_likelihoods(ask):
     assert is_finite(told, ["log_likelihood"])
 
 
-@pytest.mark.parametrize("what", ["forecast", "interpolation", "latent", "drift"])
+@pytest.mark.parametrize("what", ["interpolation", "latent", "drift", *thorough("forecast")])
 def test_pictures(what, run, table, tmp_path, capsys):
     options = ["--until", "2024-04-01"] if what == "forecast" else []
     command = ["plot", run, table, "--what", what, "--id", "patient", "--time", "day", "--draws", 16, *options]

@@ -78,7 +78,9 @@ def test_a_vsdn_is_asked_by_what_it_learned_to_keep_things_in():
 
 
 @pytest.mark.slow
-@models
+@pytest.mark.parametrize(
+    "name", ["vsdn-s", "linear", *thorough(*(name for name in MODELS if name not in ("vsdn-s", "linear")))]
+)
 def test_interpolation_sees_what_comes_later_and_needs_no_company(name):
     table, model = make_table(2), make_model(name)
     first, last = table.times[table.starts[:-1]], table.times[table.starts[1:] - 1]

@@ -32,8 +32,8 @@ QUICK = SMALL | {"batch_size": 10, "num_buckets": 1, "epochs": 3, "objective": "
 NUM_BATCHES = 3  # of an epoch: 27 of the 30 series
 SAME = ("model.safetensors", "metrics.jsonl", "checkpoint/state.safetensors")
 # `last-value` compiles in a second; it has no noise of its own, but an optimiser and an order of its data.
-SLOW = ("vsdn-s", "ode-rnn", "latent-ode")
-THOROUGH = ("vsdn-f", "gru-ode", "latent-sde", "gru-decay", "linear")
+SLOW = ("vsdn-s", "ode-rnn")
+THOROUGH = ("latent-ode", "vsdn-f", "gru-ode", "latent-sde", "gru-decay", "linear")
 MODELS = [
     "last-value",
     *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
