@@ -43,10 +43,6 @@ class AbstractFamily(eqx.Module):
     def sample(self, params: Float[Array, "*any param"], *, key: PRNGKeyArray) -> Float[Array, "*any"]:
         """One draw of Y."""
 
-    def trust(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
-        """How much a value that is z deviations off tells of where the mean is, against one as near as can be."""
-        return jnp.ones_like(z)
-
     def moved(
         self,
         params: Float[Array, "*any param"],
@@ -153,9 +149,6 @@ class Student(AbstractLocationScale):
         w = z / jnp.sqrt(4 + z**2)
         return 0.5 + 0.75 * w - 0.25 * w**3
 
-    def trust(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
-        return 1 / (1 + z**2 / 2)  # −(d log Φ / dz) / z
-
     def draw(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> Array:
         normal_key, chi_key = jr.split(key)
         half_chi = jnp.sum(jr.exponential(chi_key, (2, *shape)), axis=0)  # ½χ² with four degrees
@@ -192,9 +185,6 @@ class Likelihood(eqx.Module):
         self, params: Float[Array, "*any channel param"], y: Float[Array, "*any channel"]
     ) -> Float[Array, "*any channel"]:
         return self._by_family(lambda family, p, y: family.cdf(p, y), params, y)
-
-    def trust(self, z: Float[Array, "*any channel"]) -> Float[Array, "*any channel"]:
-        return self._by_family(lambda family, _, z: family.trust(z), z[..., None], z)
 
     def sample(self, params: Float[Array, "*any channel param"], *, key: PRNGKeyArray) -> Float[Array, "*any channel"]:
         keys = {family: jr.fold_in(key, number) for number, family in enumerate(dict.fromkeys(self.families))}

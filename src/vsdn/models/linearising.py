@@ -19,6 +19,7 @@ from vsdn.particles import either
 
 MOST_PATHS = 4  # of a latent state, whose spread is little where a memory keeps what goes together
 ROUNDS = 2  # of a linear look each, the second from where the first led
+FAR = 30.0  # deviations
 
 
 class Moments(NamedTuple):
@@ -47,19 +48,17 @@ def linearise(model: AbstractOnline, grid: Grid, queries: Queries, *, num_sample
         foretold = model.look(here, clock)
         go_on = lambda y: foretell_rows(model, grid, model.take(here, y, everything, clock), point, length)
         prior = moments_of(model.likelihood, foretold)
-        return reshape(model.likelihood, foretold, prior, update(prior, go_on, trust=model.likelihood.trust))
+        return reshape(model.likelihood, foretold, prior, update(prior, go_on))
 
     params = some_at_once(one, (places.point, places.length, places.clock))
     return Answer(params.swapaxes(0, 1))
 
 
-def update(
-    prior: Moments, go_on: Callable[[Float[Array, " channel"]], Later], *, trust: Callable[[Array], Array]
-) -> Moments:
+def update(prior: Moments, go_on: Callable[[Float[Array, " channel"]], Later]) -> Moments:
     """The law of a value that was foretold as `prior`, once the rows after it are known, which `go_on` foretells.
 
-    Everything is measured in deviations of the prior, so that no precision is below one. A later value that is far from
-    what was foretold counts by the `trust` that its likelihood has in it.
+    Everything is measured in deviations of the prior, so that no precision is below one. What is farther from what was
+    foretold than a linear look can tell of moves a value no more than what is FAR from it.
     """
     spread = jnp.sqrt(prior.variance)
     identity = jnp.eye(len(spread), dtype=spread.dtype)
@@ -71,12 +70,12 @@ def update(
     def look(_, found: tuple[Array, Array]) -> tuple[Array, Array]:
         z, _ = found
         slope, later = jax.jacfwd(foretell, has_aux=True)(z)
-        off = (later.values - later.moments.mean) * later.moments.variance**-0.5
-        weight = jnp.where(later.mask, jnp.sqrt(trust(off) / later.moments.variance), 0.0)
+        weight = jnp.where(later.mask, later.moments.variance**-0.5, 0.0)
         error = (weight * (later.values - later.moments.mean)).ravel()
         slope = (weight[..., None] * slope).reshape(len(error), len(z))
+        far = FAR * jnp.sqrt(1.0 + jnp.sum(slope**2, axis=1))  # of what was foretold before the value was known
         precision = identity + slope.T @ slope
-        return jnp.linalg.solve(precision, slope.T @ (error + slope @ z)), precision
+        return jnp.linalg.solve(precision, slope.T @ jnp.clip(error + slope @ z, -far, far)), precision
 
     z, precision = jax.lax.fori_loop(0, ROUNDS, look, (jnp.zeros_like(spread), identity))
     return Moments(prior.mean + spread * z, prior.variance * jnp.diagonal(jnp.linalg.inv(precision)))
