@@ -52,9 +52,7 @@ def reproduce(
     Example: vsdn reproduce double-ou --preset tuned --jobs 2
     """
     if name == APPENDIX_B:
-        from vsdn.reproduction import (
-            noise,
-        )  # like all that draws, when it is asked for: matplotlib takes long to import
+        from vsdn.reproduction import noise  # what draws is imported when it is asked for: matplotlib takes long
 
         noise.run(results or Path("experiments/results") / name, quick=quick, progress=not quiet)
         return 0

@@ -19,7 +19,7 @@ from vsdn.particles import either
 
 MOST_PATHS = 4  # of a latent state, whose spread is little where a memory keeps what goes together
 ROUNDS = 2  # of a linear look each, the second from where the first led
-FAR = 30.0  # deviations
+FAR = 30.0  # deviations of what was foretold; beyond them a linear look tells nothing
 
 
 class Moments(NamedTuple):
@@ -57,8 +57,8 @@ def linearise(model: AbstractOnline, grid: Grid, queries: Queries, *, num_sample
 def update(prior: Moments, go_on: Callable[[Float[Array, " channel"]], Later]) -> Moments:
     """The law of a value that was foretold as `prior`, once the rows after it are known, which `go_on` foretells.
 
-    Everything is measured in deviations of the prior, so that no precision is below one. What is farther from what was
-    foretold than a linear look can tell of moves a value no more than what is FAR from it.
+    Everything is measured in deviations of the prior, so that no precision is below one. A later value that is
+    farther from what was foretold than FAR moves it no more than one that is FAR off.
     """
     spread = jnp.sqrt(prior.variance)
     identity = jnp.eye(len(spread), dtype=spread.dtype)
@@ -73,7 +73,7 @@ def update(prior: Moments, go_on: Callable[[Float[Array, " channel"]], Later]) -
         weight = jnp.where(later.mask, later.moments.variance**-0.5, 0.0)
         error = (weight * (later.values - later.moments.mean)).ravel()
         slope = (weight[..., None] * slope).reshape(len(error), len(z))
-        far = FAR * jnp.sqrt(1.0 + jnp.sum(slope**2, axis=1))  # of what was foretold before the value was known
+        far = FAR * jnp.sqrt(1.0 + jnp.sum(slope**2, axis=1))  # as foretold from before the value
         precision = identity + slope.T @ slope
         return jnp.linalg.solve(precision, slope.T @ jnp.clip(error + slope @ z, -far, far)), precision
 
