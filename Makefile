@@ -4,6 +4,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 KERNEL := $(wildcard src/vsdn/kernel/*)
 
+# What is imported is compiled once, also where a machine is set not to keep it: of a start of Python that is most of the time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all lint check format docs bench bench-step clean
 
 demo: $(READY)
@@ -45,8 +48,8 @@ bench: .venv-bench/.ready
 bench-step: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/training_step.py
 
-# constraints.txt makes the install repeatable; `make lock` renews it from the bounds in pyproject.toml. What is imported is compiled
-# then, once; with --no-compile not all of it is beforehand.
+# constraints.txt makes the install repeatable; `make lock` renews it from the bounds in pyproject.toml. With --no-compile
+# not all that is installed is compiled beforehand.
 $(READY): pyproject.toml constraints.txt setup.py $(KERNEL)
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[test,check]'

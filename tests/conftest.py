@@ -33,6 +33,7 @@ CHECKED = (
 install_import_hook([f"vsdn.{name}" for name in CHECKED], "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_disable_most_optimizations", True)  # most of a small test's time is compilation
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"  # a quarter of that
 
 
 def pytest_configure(config):
