@@ -107,3 +107,22 @@ def test_variables_of_different_families_stand_side_by_side(key):
             np.testing.assert_allclose(got[:, channel], wanted, rtol=1e-12)
     np.testing.assert_allclose(mixed.mean(params)[:, 1], np.exp(-params[:, 1, 0]), rtol=1e-12)
     assert mixed.sample(params, key=key).shape == (4, 3)
+
+
+@FAMILIES
+@pytest.mark.parametrize("even_pull", [0.0, 0.5, 1.0])
+def test_values_pull_as_evenly_as_is_asked(family, law, even_pull, key):
+    likelihood, plain = Likelihood((family,) * 2, even_pull), Likelihood((family,) * 2)
+    params, y = jr.normal(key, (3, 2, 2)) * jnp.asarray([1.0, 3.0]), jnp.full((3, 2), 0.7)
+    total = lambda params: jnp.sum(likelihood.log_prob(likelihood.pulled(params), y))
+    found, pull = jax.value_and_grad(total)(params)
+    assert found == jnp.sum(plain.log_prob(params, y))  # what is maximised stays what it was
+    own = jax.grad(lambda params: jnp.sum(plain.log_prob(params, y)))(params)
+    np.testing.assert_allclose(pull, own * plain.variance(params)[..., None] ** even_pull, rtol=1e-12)
+
+
+def test_all_even_a_gaussian_mean_is_pulled_as_by_squared_errors(key):
+    likelihood, params = Likelihood((Gaussian(),) * 2, 1.0), jr.normal(key, (3, 2, 2))
+    y = jnp.full((3, 2), 0.7)
+    pull = jax.grad(lambda params: jnp.sum(likelihood.log_prob(likelihood.pulled(params), y)))(params)
+    np.testing.assert_allclose(pull[..., 0], y - params[..., 0], rtol=1e-12)

@@ -141,6 +141,7 @@ def test_variables_that_never_change_are_named():
         ("keep_usual", "ode-rnn", []),
         ("keep_usual", "gru-ode", ["keep_usual is for vsdn-f, vsdn-s, ode-rnn: gru-ode goes without"]),
         ("spread_memory", "gru-ode", []),
+        ("even_pull", "mean", []),
         (
             "spread_memory",
             "linear",

@@ -18,7 +18,14 @@ SEGMENTED = ("vsdn-f", "vsdn-s")  # the models whose evidence can be had in segm
 FLOWING = ("vsdn-f", "vsdn-s", "ode-rnn", "gru-ode")  # the models whose memory need not be told of every row
 KEEPING = ("vsdn-f", "vsdn-s", "ode-rnn")  # the models whose memory can keep values as they were seen
 SPREADING = (*FLOWING, "latent-ode", "latent-sde")  # the models whose memory's units can begin with spans of their own
-HEEDED = {"keep_last": KEEPING, "keep_usual": KEEPING, "keep_trend": KEEPING, "spread_memory": SPREADING}
+DECODING = (*SPREADING, "gru-decay", "last-value", "mean")  # the models with a density of each value
+HEEDED = {
+    "keep_last": KEEPING,
+    "keep_usual": KEEPING,
+    "keep_trend": KEEPING,
+    "spread_memory": SPREADING,
+    "even_pull": DECODING,
+}
 WINDOW = 200  # rows of a training piece, where a series is more than twice as long
 
 # A model that reads a series from its end foretells from beginnings of it, so it must learn to read beginnings.

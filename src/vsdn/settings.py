@@ -85,6 +85,14 @@ class ModelSettings(Section):
     scale_floor: float = Field(
         default=1e-3, gt=0, description="least scale of a density, in deviations of its variable"
     )
+    even_pull: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="in training, how evenly values pull at the networks, however narrow their densities: gradients are "
+        "times the variance to this power (β-NLL); for tables with many repeated values, with select_by=crps "
+        "(not for linear)",
+    )
 
     @property
     def sizes(self) -> tuple[int, int, int]:

@@ -135,10 +135,10 @@ class AbstractOnline(AbstractModel):
 
 
 def masked_log_lik(likelihood: Likelihood, params: Float[Array, "row channel param"], grid: Grid) -> Float[Array, ""]:
-    """Σ log Φ over what was seen, of one path's parameters at the rows."""
+    """Σ log Φ over what was seen, of one path's parameters at the rows; its gradient pulls as evenly as is asked."""
     mask = grid.mask[grid.rows]
     y = jnp.where(mask, grid.values[grid.rows], 0.0)
-    return jnp.sum(jnp.where(mask, likelihood.log_prob(params, y), 0.0))
+    return jnp.sum(jnp.where(mask, likelihood.log_prob(likelihood.pulled(params), y), 0.0))
 
 
 def foretold(
@@ -151,7 +151,7 @@ def foretold(
 
 def make_likelihood(data_size: int, settings: ModelSettings) -> Likelihood:
     """The family that the settings name, for every variable."""
-    return Likelihood((FAMILIES[settings.likelihood](settings.scale_floor),) * data_size)
+    return Likelihood((FAMILIES[settings.likelihood](settings.scale_floor),) * data_size, settings.even_pull)
 
 
 def make_decoder(in_size: int, likelihood: Likelihood, settings: ModelSettings, *, key: PRNGKeyArray) -> eqx.nn.MLP:
