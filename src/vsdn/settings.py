@@ -89,9 +89,8 @@ class ModelSettings(Section):
         default=0.0,
         ge=0,
         le=1,
-        description="in training, how evenly values pull at the networks, however narrow their densities: gradients are "
-        "times the variance to this power (β-NLL); for tables with many repeated values, with select_by=crps "
-        "(not for linear)",
+        description="in training, how evenly values pull at the networks, however narrow their densities: gradients "
+        "are times the variance to this power (β-NLL); where many values repeat, with select_by=crps (not for linear)",
     )
 
     @property
