@@ -135,6 +135,18 @@ def test_variables_that_never_change_are_named():
     assert said[0].endswith(f": {table.variables[1]}")
 
 
+def test_variables_that_are_mostly_one_value_are_named():
+    table, mostly = make_table(12), lambda note: "mostly one value" in note
+    assert not any(map(mostly, make_plan(table, None, Settings()).notes))
+    seen = np.flatnonzero(table.mask[:, 0])
+    table.values[seen[: int(0.9 * len(seen))], 0] = 0.25
+    said = list(filter(mostly, make_plan(table, None, Settings()).notes))
+    assert len(said) == 1
+    assert said[0].endswith(f": {table.variables[0]}")
+    for heeded in ({"even_pull": 0.5}, {"model": "last-value"}):
+        assert not any(map(mostly, make_plan(table, None, Settings().with_values(heeded)).notes))
+
+
 @pytest.mark.parametrize(
     ("asked", "model", "said"),
     [

@@ -18,7 +18,8 @@ SEGMENTED = ("vsdn-f", "vsdn-s")  # the models whose evidence can be had in segm
 FLOWING = ("vsdn-f", "vsdn-s", "ode-rnn", "gru-ode")  # the models whose memory need not be told of every row
 KEEPING = ("vsdn-f", "vsdn-s", "ode-rnn")  # the models whose memory can keep values as they were seen
 SPREADING = (*FLOWING, "latent-ode", "latent-sde")  # the models whose memory's units can begin with spans of their own
-DECODING = (*SPREADING, "gru-decay", "last-value", "mean")  # the models with a density of each value
+NETWORKS = (*SPREADING, "gru-decay")  # the models whose densities are told by networks
+DECODING = (*NETWORKS, "last-value", "mean")  # the models with a density of each value
 HEEDED = {
     "keep_last": KEEPING,
     "keep_usual": KEEPING,
@@ -67,7 +68,7 @@ def make_plan(table: Table, valid: Table | None, settings: Settings, scaler: Sca
         scaler,
         Batches.make(make_grids(train, scaler, marching), size, buckets or 1),
         Batches.make(make_grids(parts.valid, scaler, marching, scored=parts.scored), min(size, 256), 1),
-        notes=(_say(parts, valid), *_unheeded(settings.model), *_still(parts.train)),
+        notes=(_say(parts, valid), *_unheeded(settings.model), *_on_values(parts.train, settings.model)),
     )
 
 
@@ -110,16 +111,28 @@ def _say(parts: Parts, valid: Table | None) -> str:
     return f"validation: the last rows of each series held out, {count} values"
 
 
-def _still(train: Table) -> tuple[str, ...]:
-    """Which variables never change: nothing tells how far they would move, and a density may become too narrow."""
-    low = np.where(train.mask, train.values, np.inf).min(axis=0)
-    high = np.where(train.mask, train.values, -np.inf).max(axis=0)
-    names = [name for name, still in zip(train.variables, low == high, strict=True) if still]
-    if not names:
-        return ()
-    shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+def _on_values(train: Table, model: ModelSettings) -> tuple[str, ...]:
+    """Which variables never change, so that a density may become too narrow; and of which most values are the same, so
+    that their narrow densities drown all others."""
+    same = np.array([_sameness(train.values[seen, number]) for number, seen in enumerate(train.mask.T)])
     remedy = "likelihood=student forgives a change, a larger scale_floor leaves room for one"
-    return (f"never changes in the training part, so that its forecasts may be too narrow ({remedy}): {shown}",)
+    narrow = f"never changes in the training part, so that its forecasts may be too narrow ({remedy})"
+    remedy = "even_pull=0.5 with select_by=crps lets all values pull alike"
+    loud = f"is mostly one value, which may drown the others in training ({remedy})"
+    uneven = model.model in NETWORKS and not model.even_pull
+    asked = [(narrow, same == 1.0), (loud, (same > 0.5) & (same < 1.0) & uneven)]
+    return tuple(f"{said}: {_listed(train.variables, which)}" for said, which in asked if which.any())
+
+
+def _sameness(values: np.ndarray) -> float:
+    """The share of the value in the middle: that of the commonest one, if it is more than half of them."""
+    return float(np.mean(values == np.median(values))) if len(values) else 0.0
+
+
+def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
+    """The first five of the names, and whether there are more."""
+    chosen = [name for name, wanted in zip(names, which, strict=True) if wanted]
+    return ", ".join(chosen[:5]) + (", …" if len(chosen) > 5 else "")
 
 
 def _unheeded(model: ModelSettings) -> tuple[str, ...]:
