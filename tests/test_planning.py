@@ -155,12 +155,20 @@ def test_variables_that_are_mostly_one_value_are_named():
         ("spread_memory", "gru-ode", []),
         ("even_pull", "mean", []),
         (
+            "even_pull",
+            "linear",
+            [
+                "even_pull is for vsdn-f, vsdn-s, ode-rnn, gru-ode, latent-ode, latent-sde, gru-decay, last-value, "
+                "mean: linear goes without"
+            ],
+        ),
+        (
             "spread_memory",
             "linear",
             ["spread_memory is for vsdn-f, vsdn-s, ode-rnn, gru-ode, latent-ode, latent-sde: linear goes without"],
         ),
     ],
 )
-def test_what_is_asked_of_a_memory_that_cannot_do_it_is_said(asked, model, said):
+def test_what_is_asked_of_a_model_that_cannot_do_it_is_said(asked, model, said):
     settings = Settings().with_values({"model": model, asked: True})
     assert [note for note in make_plan(make_table(12), None, settings).notes if asked in note] == said

@@ -136,7 +136,7 @@ def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
 
 
 def _unheeded(model: ModelSettings) -> tuple[str, ...]:
-    """What is asked of a memory that cannot do it: a preset may be for several models, so it is said, not refused."""
+    """What is asked of a model that cannot do it: a preset may be for several models, so it is said, not refused."""
     asked = [name for name, models in HEEDED.items() if getattr(model, name) and model.model not in models]
     return tuple(f"{name} is for {', '.join(HEEDED[name])}: {model.model} goes without" for name in asked)
 
