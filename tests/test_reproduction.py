@@ -334,6 +334,17 @@ def test_what_a_run_cost_before_stays_unknown_where_it_was(tmp_path):
         assert clock.cost().keys() == {"seconds", "cpu_seconds"}
 
 
+def test_ratios_to_a_rival_are_taken_within_each_seed(tmp_path):
+    plan = parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrival = "mean-vae"'))
+    fill(plan, tmp_path)
+    read = lambda name, seed: read_json(tmp_path / f"{name}-vae-{seed}.json")["scores"]["prediction"]["mse"]
+    first, second = (read("last-value", seed) / read("mean", seed) for seed in (1, 2))
+    mean, deviation = (first + second) / 2, abs(first - second) / 2**0.5
+    page = tables.markdown(plan, tables.finished(plan, tmp_path))
+    assert "MSE as a part of Mean's, seed by seed:\n\n| model | settings | seed 1 | seed 2 | mean |" in page
+    assert f"| Last | tuned | {first:.2f} | {second:.2f} | {mean:.2f} ± {deviation:.2f} |" in page
+
+
 def test_models_are_set_against_a_rival_on_what_both_have(tmp_path):
     plan = parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrival = "mean-vae"'))
     fill(plan, tmp_path)
@@ -347,6 +358,7 @@ def test_models_are_set_against_a_rival_on_what_both_have(tmp_path):
     assert f"| Last | {ratios[0]} | {ratios[1]} | {more} |" in page
     assert "| model | MSE, tuned | CRPS, tuned | NLL, tuned |" in page  # the paper has nothing of Mean
     assert "| Mean | 1.00 | 1.00 | 0.00 |" in page
+    assert f"| Last | tuned | {ratios[0]} | | {ratios[0]} |" in page  # seed by seed; Mean has no second
     with pytest.raises(SettingsError, match="the rival 'nobody' is no row"):
         parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrival = "nobody"'))
 

@@ -73,19 +73,32 @@ class Book:
         results = self.results(preset, row)
         return spread(score_of(result, task, score, self.plan.per) for result in results if task in result["scores"])
 
-    def ratio(self, task: str, preset: str, row: Row, rival: Row) -> dict[str, str] | None:
-        """MSE and CRPS as parts of the rival's, NLL as what is added to its own; of means over what both have."""
+    def pairs(self, task: str, preset: str, row: Row, rival: Row) -> dict[int, tuple[Result, Result]]:
+        """By seed or fold, of those that both have: the row's result and the rival's."""
         found = lambda which: {
             run.job.repeat: run.result
             for run in self.runs
             if (run.job.preset, run.job.row) == (preset, which.name) and task in run.result["scores"]
         }
         ours, others = found(row), found(rival)
-        both = ours.keys() & others.keys()
-        if not both:
+        return {repeat: (ours[repeat], others[repeat]) for repeat in sorted(ours.keys() & others.keys())}
+
+    def ratio(self, task: str, preset: str, row: Row, rival: Row) -> dict[str, str] | None:
+        """MSE and CRPS as parts of the rival's, NLL as what is added to its own; of means over what both have."""
+        pairs = self.pairs(task, preset, row, rival).values()
+        if not pairs:
             return None
-        mean = lambda results, score: statistics.mean(score_of(results[at], task, score, self.plan.per) for at in both)
+        mean = lambda results, score: statistics.mean(score_of(each, task, score, self.plan.per) for each in results)
+        ours, others = zip(*pairs, strict=True)
         return against(*({score: mean(results, score) for score in RELATIVE} for results in (ours, others)))
+
+    def ratios(self, task: str, preset: str, row: Row, rival: Row, score: str) -> dict[int, float]:
+        """The score as a part of the rival's, in each seed or fold that both have."""
+        related = lambda ours, other: ours / other if other else math.nan
+        return {
+            repeat: related(*(score_of(each, task, score, self.plan.per) for each in pair))
+            for repeat, pair in self.pairs(task, preset, row, rival).items()
+        }
 
     def digits(self, score: str) -> int:
         return self.plan.digits.get(score, DIGITS[score])
@@ -140,7 +153,7 @@ def markdown(plan: Plan, runs: Sequence[Finished]) -> str:
         if asked.beside is None:
             pages += [f"## {asked.title}\n", _compared(book, name), "", _calibration(book, name), ""]
             if plan.rival:
-                pages += [_relative(book, name), ""]
+                pages += [_relative(book, name), "", _relative_by_repeat(book, name), ""]
     pages += ["## Cost\n", _cost(book), "", _protocol(book)]
     return "\n".join(pages)
 
@@ -197,6 +210,24 @@ def _relative(book: Book, task: str) -> str:
     some = [line for line in lines if any(line[1:])]
     above = f"Against {rival.title} with the same settings on the same {plan.repeated}:\n\n"
     return above + _table(["model", *told], some)
+
+
+def _relative_by_repeat(book: Book, task: str) -> str:
+    """The MSE of every model as a part of the rival's, seed by seed or fold by fold: none decides their mean alone."""
+    plan = book.plan
+    rival = next(row for row in plan.rows if row.name == plan.rival)
+    repeats, lines = plan.repeats, []
+    for row in plan.rows:
+        for preset, about in plan.presets.items():
+            found = book.ratios(task, preset, row, rival, "mse")
+            mean = spread(found.values())
+            if mean is not None and row != rival:
+                cells = [f"{found[repeat]:.2f}" if repeat in found else "" for repeat in repeats]
+                settings = "none" if row.model is None else about.title
+                lines.append([row.title, settings, *cells, shown(mean, 2)])
+    one = plan.repeated.removesuffix("s")
+    above = f"MSE as a part of {rival.title}'s, {one} by {one}:\n\n"
+    return above + _table(["model", "settings", *(f"{one} {repeat}" for repeat in repeats), "mean"], lines)
 
 
 def _printed_ratio(row: Row, rival: Row, task: str) -> dict[str, str] | None:
