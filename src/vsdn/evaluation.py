@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vsdn.data import Table
-from vsdn.errors import DataError
+from vsdn.errors import DataError, SettingsError
 from vsdn.questions import find_series
 
 
@@ -17,6 +17,33 @@ class Task(NamedTuple):
     times: np.ndarray
     truth: np.ndarray  # (query, channel)
     mask: np.ndarray
+
+
+def make_task(
+    table: Table,
+    name: str,
+    *,
+    after: float | None,
+    num_rows: int | None,
+    share: float,
+    hidden: Table | None,
+    seed: int,
+    from_start: bool,
+) -> Task:
+    """The task of this name; what does not go with it is refused."""
+    if num_rows is not None and after is None:
+        raise SettingsError("next goes with after: so many rows are scored after that time")
+    if name == "interpolation" and after is not None:
+        raise SettingsError("after and next go with the task prediction, not with interpolation")
+    if name == "prediction" and hidden is not None:
+        raise SettingsError("hidden rows go with the task interpolation, not with prediction")
+    if name == "prediction":
+        return prediction(table, after=after, num_rows=num_rows, from_start=from_start)
+    if name != "interpolation":
+        raise SettingsError(f"the tasks are prediction and interpolation, but not {name!r}")
+    if hidden is not None:
+        return held_out(table, hidden, from_start=from_start)
+    return interpolation(table, share=share, seed=seed, from_start=from_start)
 
 
 def prediction(table: Table, *, after: float | None = None, num_rows: int | None = None, from_start: bool) -> Task:

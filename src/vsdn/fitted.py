@@ -299,22 +299,16 @@ class Fitted:
         """
         table = self.read(data, columns)
         check_steps(table, self.marching)
-        from_start = self.marching.start is not None
-        if next is not None and after is None:
-            raise SettingsError("next goes with after: so many rows are scored after that time")
-        if task == "interpolation" and after is not None:
-            raise SettingsError("after and next go with the task prediction, not with interpolation")
-        if task == "prediction" and hidden is not None:
-            raise SettingsError("hidden rows go with the task interpolation, not with prediction")
-        if task == "prediction":
-            moment = None if after is None else float(parse_times([after], self.axis)[0])
-            asked = evaluation.prediction(table, after=moment, num_rows=next, from_start=from_start)
-        elif task == "interpolation" and hidden is not None:
-            asked = evaluation.held_out(table, self.read(hidden, columns), from_start=from_start)
-        elif task == "interpolation":
-            asked = evaluation.interpolation(table, share=share, seed=seed, from_start=from_start)
-        else:
-            raise SettingsError(f"the tasks are prediction and interpolation, but not {task!r}")
+        asked = evaluation.make_task(
+            table,
+            task,
+            after=self._moment(after),
+            num_rows=next,
+            share=share,
+            hidden=None if hidden is None else self.read(hidden, columns),
+            seed=seed,
+            from_start=self.marching.start is not None,
+        )
         request = inference.Request(asked.visible, asked.series, asked.times)
         past_alone = task == "prediction" or method in (None, "prior")
         name = None if method == "smooth" else method
@@ -345,19 +339,22 @@ class Fitted:
         table = self.read(data, columns)
         if what not in charts.KINDS:
             raise SettingsError(f"a picture is of {', '.join(charts.KINDS)}, but not of {what!r}")
-        moment = lambda time: None if time is None else float(parse_times([time], self.axis)[0])
         if what == "forecast" and until is None:
             raise SettingsError("a picture of forecasts wants until, a time to go to")
         if what != "forecast" and not (until is None and after is None):
             raise SettingsError("until and after go with a picture of forecasts alone")
         chosen = np.arange(min(most, table.num_series)) if series is None else find_series(table, np.array(series))
-        end = np.array([table.times.max() if until is None else moment(until)])
+        end = np.array([table.times.max() if until is None else self._moment(until)])
         check_steps(table, self.marching, chosen, np.broadcast_to(end, chosen.shape))
         shown = charts.Shown(self.model, self.frame, self.ways, table, chosen, draws, seed)
-        when = {"until": moment(until), "cut": moment(after)} if what == "forecast" else {}
+        when = {"until": self._moment(until), "cut": self._moment(after)} if what == "forecast" else {}
         from vsdn.plots import draw  # with matplotlib, which takes long to import
 
         draw(charts.KINDS[what](shown, **when), Path(path), self.axis, time_name=table.layout.time)
+
+    def _moment(self, time: Any) -> float | None:
+        """A time or date on the model's axis."""
+        return None if time is None else float(parse_times([time], self.axis)[0])
 
     def online(
         self, ids: Sequence[Any] | str | None = None, *, draws: int = DRAWS, seed: int = 0, window: int = 0
