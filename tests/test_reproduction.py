@@ -337,8 +337,12 @@ def test_what_a_run_cost_before_stays_unknown_where_it_was(tmp_path):
 def test_ratios_to_a_rival_are_taken_within_each_seed(tmp_path):
     plan = parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrival = "mean-vae"'))
     fill(plan, tmp_path)
+    worse = read_json(tmp_path / "last-value-vae-2.json")
+    worse["scores"]["prediction"]["mse"] *= 3  # seeds are alike but for this
+    write_json(tmp_path / "last-value-vae-2.json", worse)
     read = lambda name, seed: read_json(tmp_path / f"{name}-vae-{seed}.json")["scores"]["prediction"]["mse"]
     first, second = (read("last-value", seed) / read("mean", seed) for seed in (1, 2))
+    assert second == pytest.approx(3 * first)
     mean, deviation = (first + second) / 2, abs(first - second) / 2**0.5
     page = tables.markdown(plan, tables.finished(plan, tmp_path))
     assert "MSE as a part of Mean's, seed by seed:\n\n| model | settings | seed 1 | seed 2 | mean |" in page

@@ -62,6 +62,11 @@ class Book:
     def __init__(self, plan: Plan, runs: Sequence[Finished]):
         self.plan, self.runs = plan, runs
 
+    @property
+    def rival(self) -> Row:
+        """The row that all others are set against."""
+        return next(row for row in self.plan.rows if row.name == self.plan.rival)
+
     def results(self, preset: str, row: Row) -> list[Result]:
         return [run.result for run in self.runs if (run.job.preset, run.job.row) == (preset, row.name)]
 
@@ -195,7 +200,7 @@ def _calibration(book: Book, task: str) -> str:
 def _relative(book: Book, task: str) -> str:
     """Every model against the rival with the same settings, over the seeds or folds that both have."""
     plan = book.plan
-    rival = next(row for row in plan.rows if row.name == plan.rival)
+    rival = book.rival
     titles = {preset: about.title for preset, about in plan.presets.items()}
     columns = [("the paper", lambda row: _printed_ratio(row, rival, task))]
     columns += [(titles[preset], lambda row, at=preset: book.ratio(task, at, row, rival)) for preset in plan.presets]
@@ -215,7 +220,7 @@ def _relative(book: Book, task: str) -> str:
 def _relative_by_repeat(book: Book, task: str) -> str:
     """The MSE of every model as a part of the rival's, seed by seed or fold by fold: none decides their mean alone."""
     plan = book.plan
-    rival = next(row for row in plan.rows if row.name == plan.rival)
+    rival = book.rival
     repeats, lines = plan.repeats, []
     for row in plan.rows:
         for preset, about in plan.presets.items():
