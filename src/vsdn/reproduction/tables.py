@@ -78,31 +78,31 @@ class Book:
         results = self.results(preset, row)
         return spread(score_of(result, task, score, self.plan.per) for result in results if task in result["scores"])
 
-    def pairs(self, task: str, preset: str, row: Row, rival: Row) -> dict[int, tuple[Result, Result]]:
+    def pairs(self, task: str, preset: str, row: Row) -> dict[int, tuple[Result, Result]]:
         """By seed or fold, of those that both have: the row's result and the rival's."""
         found = lambda which: {
             run.job.repeat: run.result
             for run in self.runs
             if (run.job.preset, run.job.row) == (preset, which.name) and task in run.result["scores"]
         }
-        ours, others = found(row), found(rival)
+        ours, others = found(row), found(self.rival)
         return {repeat: (ours[repeat], others[repeat]) for repeat in sorted(ours.keys() & others.keys())}
 
-    def ratio(self, task: str, preset: str, row: Row, rival: Row) -> dict[str, str] | None:
+    def ratio(self, task: str, preset: str, row: Row) -> dict[str, str] | None:
         """MSE and CRPS as parts of the rival's, NLL as what is added to its own; of means over what both have."""
-        pairs = self.pairs(task, preset, row, rival).values()
+        pairs = self.pairs(task, preset, row).values()
         if not pairs:
             return None
         mean = lambda results, score: statistics.mean(score_of(each, task, score, self.plan.per) for each in results)
         ours, others = zip(*pairs, strict=True)
         return against(*({score: mean(results, score) for score in RELATIVE} for results in (ours, others)))
 
-    def ratios(self, task: str, preset: str, row: Row, rival: Row, score: str) -> dict[int, float]:
+    def ratios(self, task: str, preset: str, row: Row, score: str) -> dict[int, float]:
         """The score as a part of the rival's, in each seed or fold that both have."""
         related = lambda ours, other: ours / other if other else math.nan
         return {
             repeat: related(*(score_of(each, task, score, self.plan.per) for each in pair))
-            for repeat, pair in self.pairs(task, preset, row, rival).items()
+            for repeat, pair in self.pairs(task, preset, row).items()
         }
 
     def digits(self, score: str) -> int:
@@ -199,11 +199,10 @@ def _calibration(book: Book, task: str) -> str:
 
 def _relative(book: Book, task: str) -> str:
     """Every model against the rival with the same settings, over the seeds or folds that both have."""
-    plan = book.plan
-    rival = book.rival
+    plan, rival = book.plan, book.rival
     titles = {preset: about.title for preset, about in plan.presets.items()}
     columns = [("the paper", lambda row: _printed_ratio(row, rival, task))]
-    columns += [(titles[preset], lambda row, at=preset: book.ratio(task, at, row, rival)) for preset in plan.presets]
+    columns += [(titles[preset], lambda row, at=preset: book.ratio(task, at, row)) for preset in plan.presets]
     found = {title: [ratio(row) for row in plan.rows] for title, ratio in columns}
     cells = {
         f"{HEADINGS[what]}, {title}": ["" if each is None else each.get(what, "") for each in ratios]
@@ -219,12 +218,11 @@ def _relative(book: Book, task: str) -> str:
 
 def _relative_by_repeat(book: Book, task: str) -> str:
     """The MSE of every model as a part of the rival's, seed by seed or fold by fold: none decides their mean alone."""
-    plan = book.plan
-    rival = book.rival
+    plan, rival = book.plan, book.rival
     repeats, lines = plan.repeats, []
     for row in plan.rows:
         for preset, about in plan.presets.items():
-            found = book.ratios(task, preset, row, rival, "mse")
+            found = book.ratios(task, preset, row, "mse")
             mean = spread(found.values())
             if mean is not None and row != rival:
                 cells = [f"{found[repeat]:.2f}" if repeat in found else "" for repeat in repeats]
