@@ -354,8 +354,17 @@ def test_what_is_odd_about_the_rows_to_score_is_said(folder, run, capsys, tmp_pa
 
 
 def test_evaluate_takes_dates(folder, dated, vsdn):
-    ask = ["evaluate", dated, folder / "dates.csv", "--id", "patient", "--time", "day"]
-    assert json.loads(vsdn(*ask, "--after", "2024-01-20", "--next", "1", "--json"))["num_values"] > 0
+    ask = ["evaluate", dated, folder / "dates.csv", "--id", "patient", "--time", "day", "--next", "1", "--json"]
+    assert json.loads(vsdn(*ask, "--after", "2024-01-20"))["num_values"] > 0
+
+
+def test_evaluate_scores_what_comes_after_several_times_together(folder, run, vsdn):
+    ask = ["evaluate", run, folder / "numbers.csv", "--next", "1", "--json", "--after"]
+    one, other, both = (json.loads(vsdn(*ask, after)) for after in ("3", "4.5", "3, 4.5"))
+    assert both["num_values"] == one["num_values"] + other["num_values"]
+    for name in ("nll", "mse", "crps", "coverage_90"):
+        mean = (one[name] * one["num_values"] + other[name] * other["num_values"]) / both["num_values"]
+        assert both[name] == pytest.approx(mean, rel=1e-4)
 
 
 # --------------------------------------------------------------------------------------------------------- data sets

@@ -28,6 +28,20 @@ def test_the_next_rows_after_a_cut():
         )
 
 
+def test_several_cuts_are_asked_together_as_each_would_be_alone():
+    table, cuts = make_table(6, max_rows=12), (5.0, 3.0)
+    task = evaluation.prediction(table, after=cuts, num_rows=2, from_start=True)
+    alone = [evaluation.prediction(table, after=cut, num_rows=2, from_start=True) for cut in sorted(cuts)]
+    for number, one in enumerate(alone):
+        own = (task.series >= 6 * number) & (task.series < 6 * (number + 1))
+        np.testing.assert_array_equal(task.series[own], one.series + 6 * number)
+        np.testing.assert_array_equal(task.times[own], one.times)
+        np.testing.assert_array_equal(task.truth[own], one.truth)
+        past = task.visible.select(np.arange(6 * number, 6 * (number + 1)))
+        assert past.fingerprint() == one.visible.fingerprint()
+    assert len(task.times) == sum(len(one.times) for one in alone)
+
+
 def test_hidden_rows_are_not_visible():
     table = make_table(6, max_rows=12)
     task = evaluation.interpolation(table, share=0.5, seed=3, from_start=False)

@@ -335,7 +335,7 @@ def test_what_a_run_cost_before_stays_unknown_where_it_was(tmp_path):
 
 
 def test_ratios_to_a_rival_are_taken_within_each_seed(tmp_path):
-    plan = parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrival = "mean-vae"'))
+    plan = parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrivals = ["mean-vae"]'))
     fill(plan, tmp_path)
     worse = read_json(tmp_path / "last-value-vae-2.json")
     worse["scores"]["prediction"]["mse"] *= 3  # seeds are alike but for this
@@ -345,12 +345,16 @@ def test_ratios_to_a_rival_are_taken_within_each_seed(tmp_path):
     assert second == pytest.approx(3 * first)
     mean, deviation = (first + second) / 2, abs(first - second) / 2**0.5
     page = tables.markdown(plan, tables.finished(plan, tmp_path))
-    assert "MSE as a part of Mean's, seed by seed:\n\n| model | settings | seed 1 | seed 2 | mean |" in page
+    assert "MSE as a part of that of *Mean*, seed by seed:\n\n| model | settings | seed 1 | seed 2 | mean |" in page
     assert f"| Last | tuned | {first:.2f} | {second:.2f} | {mean:.2f} ± {deviation:.2f} |" in page
+    both = plan.model_copy(update={"rivals": ("mean-vae", "last-value-vae")})
+    of_mean, of_last = tables.markdown(both, tables.finished(both, tmp_path)).split("Against *Last* with")
+    assert page.split("## Cost")[0] == of_mean
+    assert f"| Mean | tuned | {1 / first:.2f} | {1 / second:.2f} | " in of_last.split("of that of *Last*")[1]
 
 
 def test_models_are_set_against_a_rival_on_what_both_have(tmp_path):
-    plan = parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrival = "mean-vae"'))
+    plan = parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrivals = ["mean-vae"]'))
     fill(plan, tmp_path)
     (tmp_path / "mean-vae-2.json").unlink()
     both = {name: json.loads((tmp_path / f"{name}-vae-1.json").read_text()) for name in ("last-value", "mean")}
@@ -358,13 +362,13 @@ def test_models_are_set_against_a_rival_on_what_both_have(tmp_path):
     page = tables.markdown(plan, tables.finished(plan, tmp_path))
     ratios = [f"{last[score] / mean[score]:.2f}" for score in ("mse", "crps")]
     more = f"{last['nll'] - mean['nll']:.2f}".replace("-", "−")
-    assert "Against Mean with the same settings on the same seeds:" in page
+    assert "Against *Mean* with the same settings on the same seeds:" in page
     assert f"| Last | {ratios[0]} | {ratios[1]} | {more} |" in page
     assert "| model | MSE, tuned | CRPS, tuned | NLL, tuned |" in page  # the paper has nothing of Mean
     assert "| Mean | 1.00 | 1.00 | 0.00 |" in page
     assert f"| Last | tuned | {ratios[0]} | | {ratios[0]} |" in page  # seed by seed; Mean has no second
     with pytest.raises(SettingsError, match="the rival 'nobody' is no row"):
-        parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrival = "nobody"'))
+        parse_plan(TINY.replace("seeds = [1, 2]", 'seeds = [1, 2]\nrivals = ["nobody"]'))
 
 
 def test_a_task_may_be_for_some_models_and_have_its_columns_beside_another(tmp_path):

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vsdn.data import Table
 from vsdn.errors import DataError, SettingsError
@@ -23,7 +24,7 @@ def make_task(
     table: Table,
     name: str,
     *,
-    after: float | None,
+    after: ArrayLike | None,
     num_rows: int | None,
     share: float,
     hidden: Table | None,
@@ -46,18 +47,19 @@ def make_task(
     return interpolation(table, share=share, seed=seed, from_start=from_start)
 
 
-def prediction(table: Table, *, after: float | None = None, num_rows: int | None = None, from_start: bool) -> Task:
-    """Each row from the rows before it; or, given everything up to `after`, the next `num_rows` rows.
+def prediction(table: Table, *, after: ArrayLike | None = None, num_rows: int | None = None, from_start: bool) -> Task:
+    """Each row from the rows before it; or, given everything up to `after`, the next `num_rows` rows: of several such
+    times, each series is asked once for every one of them.
 
     A row with nothing visible before it is scored only if its series has a given start (`from_start`).
     """
     if after is None:
-        visible, scored = table, np.ones(len(table.times), bool)
-    else:
-        late = table.times > after
-        visible = table.keep_rows(~late)
-        scored = late & (_count_in_series(table, late) <= (num_rows or len(table.times)))
-    return _task(table, visible, scored, from_start)
+        return _task(table, table, np.ones(len(table.times), bool), from_start)
+    cuts = np.unique(after)
+    each = table.select(np.tile(np.arange(table.num_series), len(cuts)))  # a series of its own for each cut
+    late = each.times > np.repeat(cuts, table.num_series)[each.series_of_row]
+    scored = late & (_count_in_series(each, late) <= (num_rows or len(each.times)))
+    return _task(each, each.keep_rows(~late), scored, from_start)
 
 
 def interpolation(table: Table, *, share: float = 0.5, seed: int = 0, from_start: bool) -> Task:

@@ -292,7 +292,8 @@ class Fitted:
     ) -> dict[str, Any]:
         """NLL, MSE, CRPS, coverage and PIT, means over observed values in the table's units.
 
-        prediction: each row from the rows before it; with `after`, the `next` rows from everything up to then.
+        prediction: each row from the rows before it; with `after`, the `next` rows from everything up to then, and of
+        several such times all together.
         interpolation: a random `share` of the rows is hidden, each foretold from the visible rows before it; with
         method="smooth" (or one of those of `interpolate`) from the visible rows after it too. With `hidden`, a table of
         the same series, all of `data` is visible and the rows of `hidden` are scored.
@@ -302,7 +303,7 @@ class Fitted:
         asked = evaluation.make_task(
             table,
             task,
-            after=self._moment(after),
+            after=self._moments(after),
             num_rows=next,
             share=share,
             hidden=None if hidden is None else self.read(hidden, columns),
@@ -355,6 +356,10 @@ class Fitted:
     def _moment(self, time: Any) -> float | None:
         """A time or date on the model's axis."""
         return None if time is None else float(parse_times([time], self.axis)[0])
+
+    def _moments(self, times: Any) -> np.ndarray | None:
+        """One or more of them."""
+        return None if times is None else parse_times([times] if np.ndim(times) == 0 else times, self.axis)
 
     def online(
         self, ids: Sequence[Any] | str | None = None, *, draws: int = DRAWS, seed: int = 0, window: int = 0

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from vsdn.cli.console import print_values, warnings_as_remarks
-from vsdn.cli.options import Data, Draws, IdColumn, Json, Out, Quiet, Run, Seed, TimeColumn
+from vsdn.cli.options import Data, Draws, IdColumn, Json, Out, Quiet, Run, Seed, TimeColumn, words
 from vsdn.cli.tables import check_outputs, give, open_run, read_table
 from vsdn.frames import Columns
 from vsdn.questions import DRAWS
@@ -38,7 +38,9 @@ def evaluate(
     run: Run,
     data: Data,
     task: Annotated[str, typer.Option(help="prediction or interpolation.")] = "prediction",
-    after: Annotated[str | None, typer.Option(help="Prediction: show everything up to this time, ...")] = None,
+    after: Annotated[
+        str | None, typer.Option(help="Prediction: show everything up to this time (or to each of several), ...")
+    ] = None,
     next: Annotated[int | None, typer.Option(min=1, help="... and score so many rows after it. [default: all]")] = None,
     share: Annotated[float, typer.Option(min=0, max=1, help="Interpolation: the part of the rows to hide.")] = 0.5,
     hidden: Annotated[
@@ -59,11 +61,11 @@ def evaluate(
 ) -> None:
     """Score forecasts against a table: NLL, MSE, CRPS, and how much the 50 and 90 % intervals cover.
 
-    Example: vsdn evaluate run patients.csv --task prediction --after 4 --next 1
+    Example: vsdn evaluate run patients.csv --task prediction --after 4,4.5,5 --next 1
     """
     fitted, table = open_run(run, data, Columns(id, time), quiet)
     rows = None if hidden is None else read_table(fitted, hidden, Columns(id, time), quiet)
-    asked = {"after": after, "next": next, "share": share, "hidden": rows}
+    asked = {"after": None if after is None else words(after), "next": next, "share": share, "hidden": rows}
     with warnings_as_remarks(quiet):
         scores = fitted.evaluate(table, task, **asked, draws=draws, method=method, seed=seed)
     print_values(scores, as_json)

@@ -22,7 +22,7 @@ class Asked(Section):
 
     title: str
     task: Literal["prediction", "interpolation"]
-    after: float | None = None
+    after: float | tuple[float, ...] | None = None  # of several times all together
     next: int | None = None
     removed: bool = False  # whether the removed rows of the test series are scored
     method: str | None = None
@@ -108,7 +108,7 @@ class Plan(Section):
     draws: int = Field(default=DRAWS, ge=1)
     digits: dict[str, int] = Field(default_factory=dict)  # of a score
     paper_digits: dict[str, int] = Field(default_factory=dict)  # of a score, as the paper prints it, if not the same
-    rival: str | None = None  # the row that all others are set against, by name
+    rivals: tuple[str, ...] = ()  # the rows that all others are set against, by name
     curves: bool = False  # whether the bounds are drawn against epochs
     skeletons: Skeletons | None = None
     tasks: dict[str, Asked]
@@ -200,8 +200,9 @@ def _check(plan: Plan) -> None:
     names = [row.name for row in plan.rows]
     if twice := {name for name in names if names.count(name) > 1}:
         raise SettingsError(f"two rows of a plan are called {sorted(twice)[0]}: give them a tag")
-    if plan.rival is not None and plan.rival not in names:
-        raise SettingsError(f"the rival {plan.rival!r} is no row of the plan")
+    for rival in plan.rivals:
+        if rival not in names:
+            raise SettingsError(f"the rival {rival!r} is no row of the plan")
     for preset in plan.presets.values():
         if unknown := preset.rows.keys() - set(names):
             raise SettingsError(f"a preset of the plan names an unknown row {sorted(unknown)[0]!r}")

@@ -9,6 +9,7 @@ import numpy as np
 from vsdn import evaluation
 from vsdn.datasets import double_ou, ushcn
 from vsdn.datasets.base import Parts
+from vsdn.errors import SettingsError
 from vsdn.reproduction.plans import Asked
 
 Reference = Callable[[Parts, Asked], dict[str, Any]]
@@ -16,6 +17,8 @@ Reference = Callable[[Parts, Asked], dict[str, Any]]
 
 def bayes_optimal(parts: Parts, asked: Asked) -> dict[str, Any]:
     """The best that any forecaster can do on Double-OU: the floor."""
+    if isinstance(asked.after, tuple):
+        raise SettingsError("the best forecaster of Double-OU is asked about what comes after one time, not several")
     law = double_ou.bayes_optimal(parts.test, cut=asked.after or 0.0, num_rows=asked.next or 1)
     return {**law.scores(), "num_values": int(law.mask.sum()), "num_rows": len(law.rows)}
 

@@ -63,9 +63,9 @@ class Book:
         self.plan, self.runs = plan, runs
 
     @property
-    def rival(self) -> Row:
-        """The row that all others are set against."""
-        return next(row for row in self.plan.rows if row.name == self.plan.rival)
+    def rivals(self) -> list[Row]:
+        """The rows that all others are set against."""
+        return [row for name in self.plan.rivals for row in self.plan.rows if row.name == name]
 
     def results(self, preset: str, row: Row) -> list[Result]:
         return [run.result for run in self.runs if (run.job.preset, run.job.row) == (preset, row.name)]
@@ -78,31 +78,31 @@ class Book:
         results = self.results(preset, row)
         return spread(score_of(result, task, score, self.plan.per) for result in results if task in result["scores"])
 
-    def pairs(self, task: str, preset: str, row: Row) -> dict[int, tuple[Result, Result]]:
+    def pairs(self, task: str, preset: str, row: Row, rival: Row) -> dict[int, tuple[Result, Result]]:
         """By seed or fold, of those that both have: the row's result and the rival's."""
         found = lambda which: {
             run.job.repeat: run.result
             for run in self.runs
             if (run.job.preset, run.job.row) == (preset, which.name) and task in run.result["scores"]
         }
-        ours, others = found(row), found(self.rival)
+        ours, others = found(row), found(rival)
         return {repeat: (ours[repeat], others[repeat]) for repeat in sorted(ours.keys() & others.keys())}
 
-    def ratio(self, task: str, preset: str, row: Row) -> dict[str, str] | None:
+    def ratio(self, task: str, preset: str, row: Row, rival: Row) -> dict[str, str] | None:
         """MSE and CRPS as parts of the rival's, NLL as what is added to its own; of means over what both have."""
-        pairs = self.pairs(task, preset, row).values()
+        pairs = self.pairs(task, preset, row, rival).values()
         if not pairs:
             return None
         mean = lambda results, score: statistics.mean(score_of(each, task, score, self.plan.per) for each in results)
         ours, others = zip(*pairs, strict=True)
         return against(*({score: mean(results, score) for score in RELATIVE} for results in (ours, others)))
 
-    def ratios(self, task: str, preset: str, row: Row, score: str) -> dict[int, float]:
+    def ratios(self, task: str, preset: str, row: Row, rival: Row, score: str) -> dict[int, float]:
         """The score as a part of the rival's, in each seed or fold that both have."""
         related = lambda ours, other: ours / other if other else math.nan
         return {
             repeat: related(*(score_of(each, task, score, self.plan.per) for each in pair))
-            for repeat, pair in self.pairs(task, preset, row).items()
+            for repeat, pair in self.pairs(task, preset, row, rival).items()
         }
 
     def digits(self, score: str) -> int:
@@ -157,8 +157,8 @@ def markdown(plan: Plan, runs: Sequence[Finished]) -> str:
     for name, asked in plan.tasks.items():
         if asked.beside is None:
             pages += [f"## {asked.title}\n", _compared(book, name), "", _calibration(book, name), ""]
-            if plan.rival:
-                pages += [_relative(book, name), "", _relative_by_repeat(book, name), ""]
+            for rival in book.rivals:
+                pages += [_relative(book, name, rival), "", _relative_by_repeat(book, name, rival), ""]
     pages += ["## Cost\n", _cost(book), "", _protocol(book)]
     return "\n".join(pages)
 
@@ -197,12 +197,12 @@ def _calibration(book: Book, task: str) -> str:
     return _table(heads, lines)
 
 
-def _relative(book: Book, task: str) -> str:
-    """Every model against the rival with the same settings, over the seeds or folds that both have."""
-    plan, rival = book.plan, book.rival
+def _relative(book: Book, task: str, rival: Row) -> str:
+    """Every model against a rival with the same settings, over the seeds or folds that both have."""
+    plan = book.plan
     titles = {preset: about.title for preset, about in plan.presets.items()}
     columns = [("the paper", lambda row: _printed_ratio(row, rival, task))]
-    columns += [(titles[preset], lambda row, at=preset: book.ratio(task, at, row)) for preset in plan.presets]
+    columns += [(titles[preset], lambda row, at=preset: book.ratio(task, at, row, rival)) for preset in plan.presets]
     found = {title: [ratio(row) for row in plan.rows] for title, ratio in columns}
     cells = {
         f"{HEADINGS[what]}, {title}": ["" if each is None else each.get(what, "") for each in ratios]
@@ -212,24 +212,23 @@ def _relative(book: Book, task: str) -> str:
     told = {head: column for head, column in cells.items() if any(column)}
     lines = zip([row.title for row in plan.rows], *told.values(), strict=True)
     some = [line for line in lines if any(line[1:])]
-    above = f"Against {rival.title} with the same settings on the same {plan.repeated}:\n\n"
+    above = f"Against *{rival.title}* with the same settings on the same {plan.repeated}:\n\n"
     return above + _table(["model", *told], some)
 
 
-def _relative_by_repeat(book: Book, task: str) -> str:
-    """The MSE of every model as a part of the rival's, seed by seed or fold by fold: none decides their mean alone."""
-    plan, rival = book.plan, book.rival
-    repeats, lines = plan.repeats, []
+def _relative_by_repeat(book: Book, task: str, rival: Row) -> str:
+    """The MSE of every model as a part of a rival's, seed by seed or fold by fold: none decides their mean alone."""
+    plan, repeats, lines = book.plan, book.plan.repeats, []
     for row in plan.rows:
         for preset, about in plan.presets.items():
-            found = book.ratios(task, preset, row, "mse")
+            found = book.ratios(task, preset, row, rival, "mse")
             mean = spread(found.values())
             if mean is not None and row != rival:
                 cells = [f"{found[repeat]:.2f}" if repeat in found else "" for repeat in repeats]
                 settings = "none" if row.model is None else about.title
                 lines.append([row.title, settings, *cells, shown(mean, 2)])
     one = plan.repeated.removesuffix("s")
-    above = f"MSE as a part of {rival.title}'s, {one} by {one}:\n\n"
+    above = f"MSE as a part of that of *{rival.title}*, {one} by {one}:\n\n"
     return above + _table(["model", "settings", *(f"{one} {repeat}" for repeat in repeats), "mean"], lines)
 
 
