@@ -193,7 +193,7 @@ class TrainingSettings(Section):
     select_by: Literal["forecasts", "crps", "bound", "last"] | None = Field(
         default=None,
         description="which epoch is kept: the best in forecasts of the validation part by their NLL, or by their CRPS, "
-        "which no single value decides, or (if hide_share is set) in its bound, or the last",
+        "which no single value decides, or in its bound (the default with hide_share), or the last",
     )
     max_skipped: int = Field(default=50, ge=1, description="steps in a row with no finite gradient before the run ends")
     checkpoint_every: int = Field(
