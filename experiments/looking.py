@@ -1,10 +1,14 @@
-"""What the programs that look into fitted runs share: their options, a run's fold, and their table."""
+"""What the programs that look into fitted runs share: their options, a run's fold, scores by value, and their table."""
 
 import argparse
 import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from vsdn import inference
+from vsdn.evaluation import Task
+from vsdn.fitted import Fitted
 
 
 def make_parser(about: str | None, results: str, draws: int) -> argparse.ArgumentParser:
@@ -19,6 +23,13 @@ def make_parser(about: str | None, results: str, draws: int) -> argparse.Argumen
 
 def fold_of(run: Path) -> int:
     return int(run.name.rpartition("-")[2])
+
+
+def score_values(fitted: Fitted, asked: Task, draws: int) -> inference.Scores:
+    """How well each value of a task is foretold, by the model's own way."""
+    request = inference.Request(asked.visible, asked.series, asked.times)
+    how = {"num_samples": draws, "seed": 0, "method": fitted.ways.forecast}
+    return inference.score(fitted.model, fitted.frame, request, asked.truth, **how)
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:

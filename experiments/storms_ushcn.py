@@ -6,10 +6,10 @@ Example: python experiments/storms_ushcn.py runs/ushcn/gru-ode-vae-0 runs/ushcn/
 from pathlib import Path
 
 import numpy as np
-from looking import fold_of, make_parser, write_rows
+from looking import fold_of, make_parser, score_values, write_rows
 
 import vsdn
-from vsdn import evaluation, inference
+from vsdn import evaluation
 from vsdn.data import Table
 from vsdn.datasets import ushcn
 
@@ -38,10 +38,8 @@ def scores_of(run: Path, table: Table, draws: int) -> tuple[np.ndarray, np.ndarr
     """NLL and squared error of each value of the three rows after t = 150, and which were seen."""
     fitted = vsdn.load(run)
     asked = evaluation.prediction(fitted.read(table), after=ushcn.CUT, num_rows=ushcn.NUM_NEXT, from_start=True)
-    request = inference.Request(asked.visible, asked.series, asked.times)
-    way = fitted.ways.forecast
-    scores = inference.score(fitted.model, fitted.frame, request, asked.truth, num_samples=draws, seed=0, method=way)
-    return np.asarray(scores[0]), np.asarray(scores[1]), np.asarray(asked.mask)
+    scores = score_values(fitted, asked, draws)
+    return scores.nll, scores.square, asked.mask
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ Example: python experiments/together_mocap.py runs/mocap/ode-rnn-vae-trend-0 run
 """
 
 import numpy as np
-from looking import fold_of, make_parser, write_rows
+from looking import fold_of, make_parser, score_values, write_rows
 from scipy.stats import norm
 
 import vsdn
@@ -39,10 +39,7 @@ def main() -> None:
 
 def deviates(fitted: Fitted, table: Table, draws: int) -> tuple[np.ndarray, float]:
     """The normal deviate of each value of every frame, and the mean over frames of the sum of their NLL."""
-    asked = evaluation.prediction(fitted.read(table), from_start=True)
-    request = inference.Request(asked.visible, asked.series, asked.times)
-    way = fitted.ways.forecast
-    scores = inference.score(fitted.model, fitted.frame, request, asked.truth, num_samples=draws, seed=0, method=way)
+    scores = score_values(fitted, evaluation.prediction(fitted.read(table), from_start=True), draws)
     places = np.clip(scores.pit, LEAST_PLACE, 1 - LEAST_PLACE)
     return norm.ppf(places), float(scores.nll.sum(axis=1).mean())  # every value of a frame was seen
 
