@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from examples import make_table
 from tiny import TINY, fill
 
 from vsdn import cli, fitting
@@ -24,7 +25,7 @@ from vsdn.models import MODELS
 from vsdn.progress import Interrupt
 from vsdn.reproduction import curves, running, tables, worker
 from vsdn.reproduction.jobs import Job, changes, make_jobs, read_result, result_path, write_result
-from vsdn.reproduction.plans import parse_plan, plan_names, read_plan
+from vsdn.reproduction.plans import Asked, parse_plan, plan_names, read_plan
 from vsdn.reproduction.references import REFERENCES
 from vsdn.reproduction.results import write_results
 
@@ -351,6 +352,13 @@ def test_ratios_to_a_rival_are_taken_within_each_seed(tmp_path):
     of_mean, of_last = tables.markdown(both, tables.finished(both, tmp_path)).split("Against *Last* with")
     assert page.split("## Cost")[0] == of_mean
     assert f"| Mean | tuned | {1 / first:.2f} | {1 / second:.2f} | " in of_last.split("of that of *Last*")[1]
+
+
+def test_the_floor_is_of_what_comes_after_one_time():
+    table = make_table(3)
+    asked = Asked(title="Next", task="prediction", after=(3.0, 4.0), next=1)
+    with pytest.raises(SettingsError, match="after one time, not several"):
+        REFERENCES["bayes-optimal"](Parts(table, table, table), asked)
 
 
 def test_models_are_set_against_a_rival_on_what_both_have(tmp_path):
