@@ -134,9 +134,10 @@ def test_the_latent_state_and_who_has_none(run, table, capsys):
 
 
 @pytest.mark.slow
-def test_a_model_that_learned_with_rows_hidden_is_asked_by_its_paths(table, capsysbinary, monkeypatch):
-    out, data = table.parent / "hidden", [str(table), "--id", "patient", "--time", "day"]
-    options = [part for key, value in (QUICK | {"hide_share": 0.5}).items() for part in ("--set", f"{key}={value}")]
+@pytest.mark.parametrize("chosen", [{"hide_share": 0.5}, {"select_by": "bound"}], ids=["rows hidden", "by the bound"])
+def test_a_model_that_learned_for_its_paths_is_asked_by_them(chosen, table, tmp_path, capsysbinary, monkeypatch):
+    out, data = tmp_path / "run", [str(table), "--id", "patient", "--time", "day"]
+    options = [part for key, value in (QUICK | chosen).items() for part in ("--set", f"{key}={value}")]
     assert cli.main(["fit", *data, "--out", str(out), "--model", "vsdn-f", "-q", *options]) == 0
     for command in ("forecast", "interpolate"):
         capsysbinary.readouterr()

@@ -1,10 +1,13 @@
 """The path, its KL and its log-ratio against closed forms; the solver's order; the bridge's law."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from oracles import best_pull
 from scipy.stats import kstest, multivariate_normal
 
 from vsdn.sde import Steps, bridge, brownian, noise_at, path_noise, path_seed, posterior_path, prior_path
@@ -74,6 +77,41 @@ def test_kl_is_the_mean_of_the_log_ratio(steps, key, prior_drift):
     gap = np.asarray(path.log_ratio - path.kl)  # a martingale: mean zero
     assert gap.std() > 0.1
     assert abs(gap.mean()) < 4 * gap.std() / gap.size**0.5
+
+
+def bounds_of(gains, r, y, key):
+    """log Φ − KL of each of many paths that are pulled towards y, seen with variance 1/r after a unit of time."""
+    count = len(gains)
+    steps = Steps(jnp.full(count, 1 / count), jnp.zeros((count, 1)), jnp.asarray(gains)[:, None], jnp.ones((count, 1)))
+    walk = lambda eps: posterior_path(lambda x, gain: gain * (y - x), jnp.zeros(1), steps, given(eps))
+    path = jax.vmap(walk)(jr.normal(key, (40_000, count, 1)))
+    return np.asarray(-0.5 * r * (y - path.states[:, -1, 0]) ** 2 - 0.5 * np.log(2 * np.pi / r) - path.kl)
+
+
+@pytest.mark.parametrize("num_steps", [1, 4, 16])
+def test_the_best_bound_falls_short_by_the_noise_of_steps(x64, key, num_steps):
+    r, y = 20.0, 0.7
+    best = best_pull(r, y, num_steps)
+    bounds = bounds_of(best.gains, r, y, key)
+    assert abs(bounds.mean() - best.bound) < 4 * bounds.std() / bounds.size**0.5
+    assert best.bound < best.log_lik
+    for other in (0.8 * best.gains, 1.2 * best.gains):
+        worse = bounds_of(other, r, y, key)
+        assert worse.mean() < best.bound - 4 * (worse - bounds).std() / bounds.size**0.5
+
+
+def test_one_step_a_gap_leaves_nothing_to_a_path(x64):
+    """Values that share a number which only a path can tell: with one step the bound is below that of a wider density
+    of each and no path, whatever the noise; with many it gains what the joint likelihood does."""
+
+    def gain(num_values, noise, num_steps):
+        best = best_pull(num_values / noise**2, 0.0, num_steps)  # of their mean; what it lacks depends on no value
+        alone, jointly = num_values * np.log1p(noise**-2), np.log1p(num_values / noise**2)
+        return 0.5 * (alone - jointly) - (best.log_lik - best.bound)
+
+    for num_values, noise in itertools.product((2, 6, 62), (0.1, 0.2, 1.0, 3.0)):
+        assert gain(num_values, noise, 1) < 0 < gain(num_values, noise, 4096)
+    assert gain(6, 0.2, 8) < 0 < gain(6, 0.2, 16)
 
 
 def test_posterior_that_is_the_prior_costs_nothing(steps, key):

@@ -86,7 +86,8 @@ class Fitted:
     @property
     def ways(self) -> Ways:
         """How it is asked when no method is named."""
-        return own_ways(self.model, by_memory_alone=self.settings.training.hide_share == 0)
+        training = self.settings.training
+        return own_ways(self.model, by_memory_alone=training.hide_share == 0 and training.select_by != "bound")
 
     @property
     def num_params(self) -> int:
@@ -114,7 +115,7 @@ class Fitted:
         last observation `until` a time, or the id, time rows of the table `at`), each from what was seen before it.
 
         method: "prior" (the paper's) or, for VSDN, "particles": latent paths that took account of what was seen, which
-        is the default where it learned with rows hidden from its memory (hide_share).
+        is the default where it learned for its paths (hide_share, or select_by="bound").
         """
         check_levels(quantiles)
         table, way = self.read(data, columns), find_forecast(self.model, method, self.ways.forecast)
@@ -141,8 +142,8 @@ class Fitted:
 
         method: by a memory that goes along with the data "linearised" (the default; quick, in any number of dimensions)
         or "tried" (values tried out: densities of any shape, few dimensions); by VSDN's latent paths "posterior"
-        (vsdn-s) or "particles", as exact as there are draws; one of these two is the default where it learned with rows
-        hidden from its memory (hide_share). latent: the latent state in place of the variables.
+        (vsdn-s) or "particles", as exact as there are draws; one of these two is the default where it learned for its
+        paths (hide_share, or select_by="bound"). latent: the latent state in place of the variables.
         """
         check_levels(quantiles)
         table, way = self.read(data, columns), self._interpolation(method, latent=latent)
@@ -398,9 +399,8 @@ class Fitted:
 
     def _warn_of_prior(self, what: str) -> None:
         if self.ways.forecast is by_particles:
-            said = (
-                f"{what} forecasts from the prior, for which a model trained with hide_share is not made: use forecast"
-            )
+            trained = "trained with hide_share or select_by=bound"
+            said = f"{what} forecasts from the prior, for which a model {trained} is not made: use forecast"
             warnings.warn(said, PriorWarning, stacklevel=3)
 
     def save(self, folder: str | Path) -> None:

@@ -85,8 +85,9 @@ class Ways(NamedTuple):
 
 
 def own_ways(model: AbstractModel, *, by_memory_alone: bool) -> Ways:
-    """The ways of a model. Those of a VSDN depend on what it learned from: if its memory was told of every row, all is
-    kept there and its latent paths tell nothing, so that the memory is asked, as that of other models is."""
+    """The ways of a model. Those of a VSDN depend on how it learned: if its memory was told of every row and the epoch
+    kept by forecasts of single values, all is kept there and its latent paths tell nothing, so that the memory is
+    asked, as that of other models is."""
     if not isinstance(model, VSDN):
         return Ways(by_prior, by_filter, by_interpolation)
     if by_memory_alone:

@@ -49,7 +49,7 @@ def forecast(
     draws: Annotated[int | None, typer.Option(min=1, max=MOST_PATHS, help=f"{DRAWS_HELP} [default: {DRAWS}]")] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="prior or (vsdn-f, vsdn-s) particles. [default: prior; particles if hide_share was set]"),
+        typer.Option(help="prior, or (vsdn-*) particles, which is the default with hide_share or select_by=bound"),
     ] = None,
     seed: Seed = 0,
     id: IdColumn = None,
