@@ -25,6 +25,18 @@ def test_the_equation_page_names_what_exists():
         assert f"def {test}(" in (DOCS.parent / path).read_text("utf-8")
 
 
+def test_links_lead_somewhere():
+    pages = [*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md"), *(DOCS.parent / "experiments").rglob("*.md")]
+    links = [
+        (page, link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
+        if "://" not in link
+    ]
+    assert len(links) > 50
+    assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []
+
+
 def test_every_numbered_equation_has_a_row():
     rows = re.findall(r"^\| (\d+) \|", (DOCS / "equations.md").read_text("utf-8"), re.MULTILINE)
     assert [int(number) for number in rows] == list(range(1, 30))

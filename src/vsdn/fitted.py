@@ -1,4 +1,4 @@
-"""A fitted model, ready to be asked: forecast, evaluate, plot, save, load."""
+"""A fitted model, ready to be asked: forecast, interpolate, sample, evaluate, plot, go online, export."""
 
 import dataclasses
 import functools
@@ -7,37 +7,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.random as jr
 import numpy as np
 
-from vsdn import charts, checkpoint, evaluation, inference
+from vsdn import charts, evaluation, inference
 from vsdn.branching import make_queries
 from vsdn.caching import use_compilation_cache
-from vsdn.checkpoint import Config
-from vsdn.data import BACKENDS, Layout, Scaler, Table, TimeAxis, empty_table
+from vsdn.data import BACKENDS, Layout, Table, empty_table
 from vsdn.errors import PriorWarning, SettingsError
 from vsdn.exporting import export, make_about
-from vsdn.frames import Columns, parse_times, read_table, to_frame
-from vsdn.marching import Marching
+from vsdn.frames import Columns, parse_times, to_frame
 from vsdn.methods import (
     OF_MEMORY,
     Method,
-    Ways,
     by_filter,
     by_interpolation,
     by_particles,
     find_forecast,
     find_interpolation,
-    own_ways,
 )
-from vsdn.models import MODELS, AbstractModel
+from vsdn.models import MODELS
 from vsdn.models.base import AbstractOnline
-from vsdn.planning import CUT_SHARES, check_steps, clock_speeds, make_marching
+from vsdn.planning import CUT_SHARES, check_steps
 from vsdn.questions import (
     DRAWS,
-    NUM_BUCKETS,
     QUANTILES,
     answer_frame,
     check_levels,
@@ -46,56 +38,16 @@ from vsdn.questions import (
     make_request,
     warn_of_few,
 )
-from vsdn.settings import Settings
+from vsdn.runs import AbstractRun, read_run
 from vsdn.stepping import Stepper
 from vsdn.subject import Subject
 from vsdn.tracking import ALONE, Online
-from vsdn.training import Epoch
 from vsdn.version import __version__
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Fitted:
-    """A trained model with the units it was trained in."""
-
-    model: AbstractModel
-    config: Config
-    scaler: Scaler
-    epochs: tuple[Epoch, ...] = ()
-    notes: tuple[str, ...] = ()  # what was ignored, held out, or ended early
-    interrupted: bool = False
-
-    @property
-    def settings(self) -> Settings:
-        return self.config.settings
-
-    @property
-    def best(self) -> Epoch | None:
-        """The record of the epoch that was kept; None if none was."""
-        kept = [record for record in self.epochs if record.epoch == self.epochs[-1].best_epoch]
-        return kept[0] if kept else None
-
-    @property
-    def axis(self) -> TimeAxis:
-        return self.config.axis
-
-    @property
-    def marching(self) -> Marching:
-        return make_marching(self.settings.data, self.axis)
-
-    @property
-    def ways(self) -> Ways:
-        """How it is asked when no method is named."""
-        training = self.settings.training
-        return own_ways(self.model, by_memory_alone=training.hide_share == 0 and training.select_by != "bound")
-
-    @property
-    def num_params(self) -> int:
-        return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self.model, eqx.is_inexact_array)))
-
-    def read(self, data: Any, columns: Columns = Columns()) -> Table:
-        """A table of this model's variables and kind of time."""
-        return read_table(data, columns=columns, variables=self.config.variables, axis=self.axis)
+class Fitted(AbstractRun):
+    """A trained model with the units it was trained in, and all that it can be asked."""
 
     def forecast(
         self,
@@ -403,20 +355,6 @@ class Fitted:
             said = f"{what} forecasts from the prior, for which a model {trained} is not made: use forecast"
             warnings.warn(said, PriorWarning, stacklevel=3)
 
-    def save(self, folder: str | Path) -> None:
-        """Nothing; the folder holds a run that `load` reads."""
-        folder = Path(folder)
-        params = eqx.filter(self.model, eqx.is_inexact_array)
-        with checkpoint.creating(folder, self.config, self.scaler, version=__version__) as fresh:
-            checkpoint.save_weights(fresh, params)
-            checkpoint.write_metrics(fresh, list(self.epochs))
-
-    @property
-    def frame(self) -> inference.Frame:
-        """What the model's numbers mean."""
-        buckets = min(self.settings.data.num_buckets or 1, NUM_BUCKETS)
-        return inference.Frame(self.scaler, self.marching, buckets)
-
 
 def _names(ids: Sequence[Any] | str | None) -> Sequence[Any]:
     return (ALONE,) if ids is None else (ids,) if isinstance(ids, str) else ids
@@ -425,16 +363,4 @@ def _names(ids: Sequence[Any] | str | None) -> Sequence[Any]:
 def load(folder: str | Path) -> Fitted:
     """The fitted model of a run folder, with the best weights so far."""
     use_compilation_cache()
-    folder = Path(folder)
-    config = checkpoint.read_config(folder)
-    scaler = checkpoint.read_scaler(folder, config)
-    like = model_shapes(config.settings, len(config.variables), config.axis)
-    shapes, static = eqx.partition(like, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-    params = checkpoint.read_weights(folder, shapes)
-    return Fitted(eqx.combine(params, static), config, scaler, tuple(checkpoint.read_metrics(folder)))
-
-
-def model_shapes(settings: Settings, num_variables: int, axis: TimeAxis) -> AbstractModel:
-    """The model that the settings name, with the shape of each array in the place of the array."""
-    make, key = MODELS[settings.model.model], jr.key(settings.training.seed)
-    return eqx.filter_eval_shape(make, num_variables, clock_speeds(settings.data, axis), settings.model, key=key)
+    return Fitted(*read_run(Path(folder)))

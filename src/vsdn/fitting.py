@@ -15,12 +15,13 @@ from vsdn.caching import use_compilation_cache
 from vsdn.checkpoint import Config, Source
 from vsdn.data import Table
 from vsdn.errors import RunError, SettingsError
-from vsdn.fitted import Fitted, model_shapes
+from vsdn.fitted import Fitted
 from vsdn.frames import Columns, read_table
 from vsdn.models import MODELS, AbstractModel
 from vsdn.planning import Plan, clock_speeds, make_plan
 from vsdn.priming import prime
 from vsdn.progress import TrainingBar, interruptible
+from vsdn.runs import model_shapes
 from vsdn.settings import Settings, read_preset
 from vsdn.training import Epoch, TrainState
 from vsdn.version import __version__

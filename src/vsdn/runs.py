@@ -1,0 +1,96 @@
+"""A fitted model as it is kept: its settings, units and epochs, and the folder that holds them."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.random as jr
+
+from vsdn import checkpoint, inference
+from vsdn.checkpoint import Config
+from vsdn.data import Scaler, Table, TimeAxis
+from vsdn.frames import Columns, read_table
+from vsdn.marching import Marching
+from vsdn.methods import Ways, own_ways
+from vsdn.models import MODELS, AbstractModel
+from vsdn.planning import clock_speeds, make_marching
+from vsdn.questions import NUM_BUCKETS
+from vsdn.settings import Settings
+from vsdn.training import Epoch
+from vsdn.version import __version__
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AbstractRun:
+    """What a run is made of, and what follows from it alone."""
+
+    model: AbstractModel
+    config: Config
+    scaler: Scaler
+    epochs: tuple[Epoch, ...] = ()
+    notes: tuple[str, ...] = ()  # what was ignored, held out, or ended early
+    interrupted: bool = False
+
+    @property
+    def settings(self) -> Settings:
+        return self.config.settings
+
+    @property
+    def best(self) -> Epoch | None:
+        """The record of the epoch that was kept; None if none was."""
+        kept = [record for record in self.epochs if record.epoch == self.epochs[-1].best_epoch]
+        return kept[0] if kept else None
+
+    @property
+    def axis(self) -> TimeAxis:
+        return self.config.axis
+
+    @property
+    def marching(self) -> Marching:
+        return make_marching(self.settings.data, self.axis)
+
+    @property
+    def ways(self) -> Ways:
+        """How it is asked when no method is named."""
+        training = self.settings.training
+        return own_ways(self.model, by_memory_alone=training.hide_share == 0 and training.select_by != "bound")
+
+    @property
+    def num_params(self) -> int:
+        return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self.model, eqx.is_inexact_array)))
+
+    def read(self, data: Any, columns: Columns = Columns()) -> Table:
+        """A table of this model's variables and kind of time."""
+        return read_table(data, columns=columns, variables=self.config.variables, axis=self.axis)
+
+    @property
+    def frame(self) -> inference.Frame:
+        """What the model's numbers mean."""
+        buckets = min(self.settings.data.num_buckets or 1, NUM_BUCKETS)
+        return inference.Frame(self.scaler, self.marching, buckets)
+
+    def save(self, folder: str | Path) -> None:
+        """Nothing; the folder holds a run that `load` reads."""
+        folder = Path(folder)
+        params = eqx.filter(self.model, eqx.is_inexact_array)
+        with checkpoint.creating(folder, self.config, self.scaler, version=__version__) as fresh:
+            checkpoint.save_weights(fresh, params)
+            checkpoint.write_metrics(fresh, list(self.epochs))
+
+
+def read_run(folder: Path) -> tuple[AbstractModel, Config, Scaler, tuple[Epoch, ...]]:
+    """What a run folder holds, in the order of the fields of `AbstractRun`."""
+    config = checkpoint.read_config(folder)
+    scaler = checkpoint.read_scaler(folder, config)
+    like = model_shapes(config.settings, len(config.variables), config.axis)
+    shapes, static = eqx.partition(like, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    params = checkpoint.read_weights(folder, shapes)
+    return eqx.combine(params, static), config, scaler, tuple(checkpoint.read_metrics(folder))
+
+
+def model_shapes(settings: Settings, num_variables: int, axis: TimeAxis) -> AbstractModel:
+    """The model that the settings name, with the shape of each array in the place of the array."""
+    make, key = MODELS[settings.model.model], jr.key(settings.training.seed)
+    return eqx.filter_eval_shape(make, num_variables, clock_speeds(settings.data, axis), settings.model, key=key)
