@@ -28,7 +28,9 @@ def thorough(*names: str) -> list:
 
 
 EVERY_MODEL = [*thorough(*TWINS), *(name for name in MODELS if name not in TWINS)]
+TIME_SCALE = 1.5
 MARCHING = Marching(max_step=0.3, periods=(2.5,))
+SPEED = 2 * np.pi * TIME_SCALE / 2.5  # of its clock, in the model's unit of time
 SIZES = {"hidden_size": 5, "latent_size": 3, "width": 7, "init_width": 4}
 VARIABLES = ("a", "b")
 UNIT = Scaler(np.zeros(1), np.ones(1), 1.0)  # of one variable, as it is
@@ -54,7 +56,7 @@ def one_series(times) -> Table:
 
 
 def make_scaler(table: Table) -> Scaler:
-    return Scaler.fit(table, time_scale=1.5)
+    return Scaler.fit(table, time_scale=TIME_SCALE)
 
 
 def make_model(name: str, clock_size: int = 2, **settings):
@@ -65,7 +67,7 @@ def make_model(name: str, clock_size: int = 2, **settings):
 @functools.cache
 def _make_model(name: str, clock_size: int, precision: np.dtype, settings: tuple[tuple[str, object], ...]):
     model_settings = ModelSettings(model=name, **dict(settings))  # pyright: ignore[reportArgumentType]
-    return MODELS[name](len(VARIABLES), (1.0,) * (clock_size // 2), model_settings, key=jr.key(3))
+    return MODELS[name](len(VARIABLES), (SPEED,) * (clock_size // 2), model_settings, key=jr.key(3))
 
 
 def make_grid(

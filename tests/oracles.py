@@ -103,6 +103,40 @@ def trend(
     return Moments(float(gain @ values), float(joint[-1, -1] - gain @ joint[:-1, -1]))
 
 
+def departures(
+    times: np.ndarray,
+    which: np.ndarray,
+    values: np.ndarray,
+    when: float,
+    *,
+    usual: np.ndarray,
+    loads: np.ndarray,
+    rates: np.ndarray,
+    noise: np.ndarray,
+    speed: float,
+) -> list[Moments]:
+    """Of a measurement of each variable at `when`, given values of these variables at these times, by their whole joint
+    Gaussian.
+
+    Measured is usual @ [1, sin, cos] of the clock, plus parts that are independent of each other, each with the
+    covariance loads @ loads.T between variables: a mean, a swing with the clock, and stationary Ornstein-Uhlenbeck
+    processes with these rates; plus noise of these deviations at each measurement.
+    """
+    level = lambda t, j: usual[j] @ np.array([1.0, np.sin(speed * t), np.cos(speed * t)])
+    found = []
+    for variable in range(len(noise)):
+        t, j = np.append(times, when), np.append(which, variable)
+        apart = np.abs(np.subtract.outer(t, t))
+        shapes = [np.ones_like(apart), np.cos(speed * apart), *(np.exp(-rate * apart) for rate in rates)]
+        joint = sum((load @ load.T)[np.ix_(j, j)] * shape for load, shape in zip(loads, shapes, strict=True))
+        joint = joint + np.diag(noise[j] ** 2)
+        gain = np.linalg.solve(joint[:-1, :-1], joint[:-1, -1])
+        away = values - np.array([level(*place) for place in zip(times, which, strict=True)])
+        mean = level(when, variable) + gain @ away
+        found.append(Moments(float(mean), float(joint[-1, -1] - gain @ joint[:-1, -1])))
+    return found
+
+
 class Pull(NamedTuple):
     """The posterior drift gain_k (y − x) on n equal steps of Brownian motion over a unit of time, of which y = x(1) + e
     with variance 1/r was seen: the best one for the VAE bound, and that bound."""

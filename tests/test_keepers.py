@@ -9,8 +9,9 @@ import oracles
 import pytest
 
 from vsdn.errors import SettingsError
-from vsdn.keepers import Last, Trend, Usual, make_keeper, squash
+from vsdn.keepers import Last, Linear, Trend, Usual, make_keeper, squash
 from vsdn.keepers.base import stretch
+from vsdn.keepers.linear import LEAST_NOISE as LEAST_LINEAR_NOISE
 from vsdn.keepers.trend import LEAST_NOISE, MOST_SURPRISE
 from vsdn.settings import ModelSettings
 
@@ -40,6 +41,17 @@ def trending(data_size, **numbers):
     return eqx.tree_at(lambda keeper: [getattr(keeper, name) for name in names], Trend(data_size), filled)
 
 
+def believing(data_size, key, speeds=(SPEED,)):
+    """A keeper of a linear belief with numbers of no particular kind."""
+    fresh = Linear(data_size, speeds)
+    keys = iter(jr.split(key, 4))
+    return jax.tree.map(lambda leaf: leaf + 0.5 * jr.normal(next(keys), leaf.shape), fresh)
+
+
+def clock_at(time):
+    return jnp.array([np.sin(SPEED * time), np.cos(SPEED * time)])
+
+
 def follow(keeper, times, values):
     """What is kept after each of these values of one variable, the first of them at time 0 or later."""
     kept, last, all_kept = jnp.zeros(keeper.size), 0.0, []
@@ -66,14 +78,19 @@ def test_the_last_value_fades(key):
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: set_to(Last(2), rate=0.7), lambda: set_to(Usual(2, (SPEED, 0.4)), rate=0.7), lambda: trending(2)],
-    ids=["last", "usual", "trend"],
+    [
+        lambda: set_to(Last(2), rate=0.7),
+        lambda: set_to(Usual(2, (SPEED, 0.4)), rate=0.7),
+        lambda: trending(2),
+        lambda: believing(2, jr.key(3), (SPEED, 0.4)),
+    ],
+    ids=["last", "usual", "trend", "linear"],
 )
 def test_two_short_whiles_are_one_long_while(make, key):
     keeper = make()
-    kept = keeper.take(
-        keeper.after(jr.normal(key, (keeper.size,)), jnp.asarray(0.2)), jnp.array([1.0, 9.0]), jnp.ones(2, bool)
-    )
+    begin = jr.normal(key, (keeper.size,)) if not keeper.settled else jnp.zeros(keeper.size)
+    begin = keeper.timed(begin, jnp.array([0.6, 1.0, 0.8, 0.0]))
+    kept = keeper.take(keeper.after(begin, jnp.asarray(0.2)), jnp.array([1.0, 9.0]), jnp.ones(2, bool))
     twice = keeper.after(keeper.after(kept, jnp.asarray(0.3)), jnp.asarray(0.9))
     np.testing.assert_allclose(twice, keeper.after(kept, jnp.asarray(1.2)), rtol=1e-9, atol=1e-12)
 
@@ -185,6 +202,66 @@ def test_a_variable_that_never_moves_breaks_nothing(key):
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(slopes))
 
 
+def test_a_linear_belief_is_the_one_of_the_whole_joint_gaussian(key):
+    """Three variables, rows with one of them and rows with more: mean and deviation of each, near and far ahead."""
+    keeper, rng = believing(3, key), np.random.default_rng(2)
+    times, masks = np.array([0.4, 0.5, 2.0, 2.3, 9.0, 9.1]), rng.random((6, 3)) < 0.6
+    masks[0], masks[1] = True, [False, True, False]
+    values, kept, last = rng.normal(size=(6, 3)), keeper.timed(jnp.zeros(keeper.size), clock_at(0.4)), 0.4
+    numbers = {
+        "usual": np.asarray(keeper.usual),
+        "loads": np.asarray(keeper.loads),
+        "rates": np.exp(keeper.log_rate),
+        "noise": np.hypot(np.exp(keeper.log_noise), LEAST_LINEAR_NOISE),
+        "speed": SPEED,
+    }
+    for count, (time, y, mask) in enumerate(zip(times, values, masks, strict=True), start=1):
+        kept = keeper.after(kept, jnp.asarray(time - last))
+        kept, last = keeper.take(kept, jnp.asarray(y), jnp.asarray(mask)), time
+        row, which = np.nonzero(masks[:count])
+        for ahead in (0.0, 0.3, 5.0, 80.0):
+            foretold = keeper.foretell(keeper.after(kept, jnp.asarray(ahead)))
+            wanted = oracles.departures(times[row], which, values[row, which], time + ahead, **numbers)
+            np.testing.assert_allclose(foretold.mean, [one.mean for one in wanted], rtol=1e-8, atol=1e-9)
+            np.testing.assert_allclose(2 * foretold.log_scale, np.log([one.variance for one in wanted]), atol=1e-8)
+
+
+def test_a_linear_belief_is_read_by_its_parts(key):
+    """What is foretold is what is usual in all series, in this one, and the departures; the clock is told as it is."""
+    keeper = believing(2, key)
+    kept = keeper.timed(jnp.zeros(keeper.size), clock_at(1.0))
+    for y in ([1.0, -2.0], [0.5, 3.0]):
+        kept = keeper.take(keeper.after(kept, jnp.asarray(0.7)), jnp.array(y), jnp.ones(2, bool))
+    said, read = keeper.foretell(kept), keeper.read(jnp.stack([kept, kept]))[1]
+    assert read.shape == (keeper.read_size,)
+    log_scale, clock, (mean, own, fast, slow) = read[:2], read[2:4], stretch(read[4:]).reshape(4, 2)
+    np.testing.assert_allclose(clock, clock_at(2.4), rtol=1e-12)
+    np.testing.assert_allclose(mean, said.mean, rtol=1e-12)
+    np.testing.assert_allclose(log_scale, said.log_scale, rtol=1e-12)
+    in_all = keeper.usual @ jnp.concatenate([jnp.ones(1), clock])
+    np.testing.assert_allclose(in_all + own + fast + slow, mean, rtol=1e-10)
+    far = keeper.after(kept, jnp.asarray(2 * np.pi / SPEED * 1000))  # the same hour, long after
+    np.testing.assert_allclose(stretch(keeper.read(far)[6:]), [*own, 0, 0, 0, 0], rtol=1e-6, atol=1e-9)
+
+
+def test_a_linear_belief_stays_sound_for_a_hundred_thousand_rows_of_32_bits():
+    keeper = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), Linear(2, (SPEED,)))
+    keeper = eqx.tree_at(lambda keeper: keeper.log_noise, keeper, jnp.full(2, -20.0, jnp.float32))
+    y = jnp.asarray(np.random.default_rng(4).normal(size=(100_000, 2)), jnp.float32)
+
+    def step(kept, y):
+        before = keeper.after(kept, jnp.float32(0.01))
+        return keeper.take(before, y, jnp.ones(2, bool)), keeper.foretell(before)
+
+    begin = keeper.timed(jnp.zeros(keeper.size, jnp.float32), clock_at(0.0).astype(jnp.float32))
+    kept, said = jax.jit(lambda y: jax.lax.scan(step, begin, y))(y)
+    assert np.all(np.isfinite(said.mean))
+    assert np.all(np.isfinite(kept))
+    mean, told = kept[:10], np.asarray(kept[10:110], float).reshape(10, 10)
+    assert np.linalg.eigvalsh(told).max() < 1 + 1e-4
+    assert np.abs(mean).max() < 50
+
+
 def test_no_time_changes_nothing(key):
     keeper = trending(3, gain=0.1)
     kept = jr.normal(key, (keeper.size,))
@@ -197,5 +274,8 @@ def test_one_keeper_is_made_of_the_settings():
     assert isinstance(make(keep_last=True), Last)
     assert isinstance(make(keep_last=True, keep_usual=True), Usual)
     assert isinstance(make(keep_last=True, keep_trend=True), Trend)
+    assert isinstance(make(keep_last=True, keep_linear=True), Linear)
     with pytest.raises(SettingsError, match="keep_usual and keep_trend cannot go together"):
         make(keep_usual=True, keep_trend=True)
+    with pytest.raises(SettingsError, match="keep_trend and keep_linear cannot go together"):
+        make(keep_trend=True, keep_linear=True)

@@ -10,7 +10,7 @@ from examples import make_table as example_table
 
 import vsdn
 from vsdn.data import Scaler, Table
-from vsdn.keepers import AbstractKeeper, Last, Trend, Usual
+from vsdn.keepers import AbstractKeeper, Last, Linear, Trend, Usual
 from vsdn.memories import ODERNN
 from vsdn.priming import fit_keeper, lay_out, loss
 
@@ -120,10 +120,11 @@ def test_series_are_laid_out_as_they_are():
         np.testing.assert_allclose(rows.values[number, :count], values, rtol=1e-5, atol=1e-6)
 
 
-FRESH = {"keep_last": Last, "keep_usual": Usual, "keep_trend": Trend}
+FRESH = {"keep_last": Last, "keep_usual": Usual, "keep_trend": Trend, "keep_linear": Linear}
+KEPT = [pytest.param("keep_last", marks=pytest.mark.thorough), "keep_usual", "keep_trend", "keep_linear"]
 
 
-@pytest.mark.parametrize("kept", [pytest.param("keep_last", marks=pytest.mark.thorough), "keep_usual", "keep_trend"])
+@pytest.mark.parametrize("kept", KEPT)
 def test_a_fit_begins_with_what_foretells_best(kept, tmp_path):
     table = example_table()
     size = {"hidden_size": 4, "latent_size": 2, "width": 4, "init_width": 4, "batch_size": 2, "periods": (5.0,)}
@@ -132,10 +133,25 @@ def test_a_fit_begins_with_what_foretells_best(kept, tmp_path):
     fitted = vsdn.load(tmp_path / "run")
     is_keeper = lambda part: isinstance(part, AbstractKeeper)
     keepers = [part for part in jax.tree.leaves(fitted.model, is_leaf=is_keeper) if is_keeper(part)]
-    rows = lay_out(table, fitted.scaler)
-    speeds = ((2 * np.pi * fitted.scaler.time_scale / 5.0,),) if kept == "keep_usual" else ()
+    rows = lay_out(table, fitted.scaler, keepers[0].clocks)
+    speeds = ((2 * np.pi * fitted.scaler.time_scale / 5.0,),) if kept in ("keep_usual", "keep_linear") else ()
     fresh = FRESH[kept](2, *speeds)
     assert len(keepers) == 2  # of both memories
     for keeper in keepers:
         assert jax.tree.structure(keeper) == jax.tree.structure(fresh)
         assert loss(keeper, rows) < loss(fresh, rows)
+
+
+def test_training_leaves_a_settled_keeper_alone(tmp_path):
+    """Weights move and decay, its numbers do neither."""
+    table = example_table()
+    size = {"hidden_size": 4, "latent_size": 2, "width": 4, "init_width": 4, "batch_size": 2, "periods": (5.0,)}
+
+    def leaves(epochs):
+        settings = {"keep_linear": True, "epochs": epochs, "weight_decay": 0.5, "learning_rate": 0.1, **size}
+        model = vsdn.fit(table, model="ode-rnn", valid=table, settings=settings, progress=False).model
+        return jax.tree.leaves(model.memory.keeper), jax.tree.leaves(eqx.filter(model.memory.cell, eqx.is_array))
+
+    (keeper, cell), (kept, moved) = leaves(0), leaves(3)
+    assert all(np.array_equal(one, other) for one, other in zip(keeper, kept, strict=True))
+    assert not any(np.array_equal(one, other) for one, other in zip(cell, moved, strict=True))

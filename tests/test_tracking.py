@@ -93,7 +93,7 @@ def test_every_update_leaves_what_the_whole_series_says(name, num_rows):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("kept", ["keep_last", "keep_usual", "keep_trend"])
+@pytest.mark.parametrize("kept", ["keep_last", "keep_usual", "keep_trend", "keep_linear"])
 def test_what_is_kept_goes_along(kept):
     fitted, table = make_fitted("ode-rnn", start=-0.4, x64=True, **{kept: True}), make_rows(20)
     assert fitted.model.memory.keeper is not None

@@ -15,11 +15,12 @@ class AbstractEncoder(eqx.Module):
     """What the posterior drift of each step is driven by."""
 
     @abstractmethod
-    def __call__(self, grid: Grid, memory: Memory, after: Any) -> Float[Array, "step hidden"]:
-        """The posterior's context, one a step, for a grid beyond which lies what `after` knows."""
+    def __call__(self, grid: Grid, memory: Memory, after: Any) -> Float[Array, "step read"]:
+        """The posterior's context, one a step, for a grid beyond which lies what `after` knows; of the forward memory
+        it is given what networks read."""
 
     @abstractmethod
-    def guide(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
+    def guide(self, grid: Grid, memory: Memory) -> Float[Array, "step read"]:
         """The same of a posterior that knows no more than the next row; after the last row it is the prior's."""
 
     @abstractmethod
@@ -34,11 +35,11 @@ class AbstractEncoder(eqx.Module):
 class Filter(AbstractEncoder):
     """h_pre + h_post of the point at which the step arrives, if something was seen there; else the prior's context."""
 
-    def __call__(self, grid: Grid, memory: Memory, after: tuple[()]) -> Float[Array, "step hidden"]:
+    def __call__(self, grid: Grid, memory: Memory, after: tuple[()]) -> Float[Array, "step read"]:
         arrives = grid.mask[1:].any(axis=1, keepdims=True)
         return jnp.where(arrives, memory.pre[1:] + memory.arrived[1:], memory.post[:-1])
 
-    def guide(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
+    def guide(self, grid: Grid, memory: Memory) -> Float[Array, "step read"]:
         return self(grid, memory, ())
 
     def beyond(self) -> tuple[()]:
@@ -53,16 +54,16 @@ class Smoother(AbstractEncoder):
 
     backward: ODERNN
 
-    def __call__(self, grid: Grid, memory: Memory, after: Float[Array, " hidden"]) -> Float[Array, "step hidden"]:
-        return memory.post[:-1] + self.backward.backward(grid, after)[:-1]
+    def __call__(self, grid: Grid, memory: Memory, after: Float[Array, " hidden"]) -> Float[Array, "step read"]:
+        return memory.post[:-1] + self.backward.read(self.backward.backward(grid, after)[:-1])
 
-    def guide(self, grid: Grid, memory: Memory) -> Float[Array, "step hidden"]:
-        context = self.backward.backward(grid, self.backward.initial, next_row_only=True)
+    def guide(self, grid: Grid, memory: Memory) -> Float[Array, "step read"]:
+        context = self.backward.read(self.backward.backward(grid, self.backward.begin(), next_row_only=True))
         before_last = jnp.arange(grid.dt.shape[0] - 1, dtype=jnp.int32) < last_row(grid)[-1]
         return memory.post[:-1] + jnp.where(before_last[:, None], context[:-1], 0.0)
 
     def beyond(self) -> Float[Array, " hidden"]:
-        return self.backward.initial
+        return self.backward.begin()
 
     def pass_back(self, grid: Grid, after: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
         return self.backward.backward(grid, after)[0]

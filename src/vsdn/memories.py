@@ -80,6 +80,19 @@ class Memory(NamedTuple):
         return self.post if self.untold is None else self.untold
 
 
+def _told(told: Bool[Array, ""] | None, pre: Array, arrived: Array) -> tuple[Array, Memory]:
+    """How h goes on from a point, where it may be told of what was seen or not, and what it is there."""
+    if told is None:
+        return arrived, Memory(pre, arrived)
+    post = jnp.where(told, arrived, pre)
+    return post, Memory(pre, post, arrived)
+
+
+def _before(clock: Float[Array, "point clock"]) -> Float[Array, "point clock"]:
+    """The clock at the point where the step to each begins."""
+    return jnp.concatenate([clock[:1], clock[:-1]])
+
+
 class AbstractMemory(eqx.Module):
     """h: all that a model keeps of what it has seen. Along a grid at once, or step by step with a state of its own."""
 
@@ -100,6 +113,10 @@ class AbstractMemory(eqx.Module):
     @abstractmethod
     def hidden(self, state: Any) -> Float[Array, " hidden"]:
         """h of a state."""
+
+    def read(self, h: Float[Array, "*any hidden"]) -> Float[Array, "*any read"]:
+        """What networks read of h."""
+        return h
 
     def kept(self, h: Float[Array, "*any hidden"]) -> Foretold | None:
         """What h foretells of each variable by what it keeps as it was seen; None if it keeps nothing so."""
@@ -126,6 +143,10 @@ class AbstractFlowingMemory(AbstractMemory):
         self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
     ) -> Float[Array, " hidden"]:
         """h after it took the seen entries of y; unchanged where none was seen."""
+
+    def timed(self, h: Float[Array, " hidden"], clock: Float[Array, " clock"]) -> Float[Array, " hidden"]:
+        """h where the known clocks show this."""
+        return h
 
     def drift(
         self, h: Float[Array, " hidden"], clock: Float[Array, " clock"], dt: Float[Array, ""]
@@ -160,27 +181,22 @@ class AbstractFlowingMemory(AbstractMemory):
         mask: Bool[Array, " channel"],
         clock: Float[Array, " clock"],
     ) -> Float[Array, " hidden"]:
-        return self.jump(state, y, mask)
+        return self.jump(self.timed(state, clock), y, mask)
 
     def hidden(self, state: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
         return state
 
     def forward(self, grid: Grid, start: Float[Array, " hidden"] | None = None) -> Memory:
         """The memory along the grid, of everything up to each point; it begins as `start`, or afresh."""
-        clock = jnp.concatenate([grid.clock[:1], grid.clock[:-1]])  # of the point where the step begins
 
         @jax.checkpoint  # the backward pass keeps h alone
         def step(h, at):
             dt, clock, y, mask, told = at
             pre = self.drift(h, clock, dt)
-            arrived = self.jump(pre, y, mask)
-            if told is None:
-                return arrived, Memory(pre, arrived)
-            post = jnp.where(told, arrived, pre)
-            return post, Memory(pre, post, arrived)
+            return _told(told, pre, self.jump(pre, y, mask))
 
-        begin = self.initial if start is None else start
-        return jax.lax.scan(step, begin, (grid.dt, clock, grid.values, grid.mask, grid.told))[1]
+        begin = self.begin() if start is None else start
+        return jax.lax.scan(step, begin, (grid.dt, _before(grid.clock), grid.values, grid.mask, grid.told))[1]
 
     def branch(self, grid: Grid, memory: Memory, queries: Queries) -> Float[Array, "query hidden"]:
         """h at each query, a side branch from the point before it; h_pre of the start where nothing comes before."""
@@ -198,7 +214,7 @@ class ODERNN(AbstractFlowingMemory):
     """The memory of the paper: a flow of one's choice, and a GRU cell that takes [y∘m, m].
 
     With a keeper (ours), what it keeps is the end of h, and the cell takes [squash(error)∘m, m, kept]: the error of
-    what it foretold, in deviations where it foretells those too.
+    what it foretold, in deviations where it foretells those too. Of what is kept, networks read what its keeper says.
     """
 
     flow: AbstractFlow
@@ -219,22 +235,45 @@ class ODERNN(AbstractFlowingMemory):
         key: PRNGKeyArray,
     ):
         flow_key, cell_key, initial_key = jr.split(key, 3)
-        self.keeper, num_kept = keeper, 0 if keeper is None else keeper.size
+        self.keeper, num_read = keeper, 0 if keeper is None else keeper.read_size
         self.flow = FLOWS[flow](hidden_size, clock_size, width, activation=activation, key=flow_key)
-        self.cell = eqx.nn.GRUCell(2 * data_size + num_kept, hidden_size, key=cell_key)
+        self.cell = eqx.nn.GRUCell(2 * data_size + num_read, hidden_size, key=cell_key)
         moving = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
-        self.initial = jnp.concatenate([moving, jnp.zeros(num_kept, moving.dtype)])
+        learned = 0 if keeper is None or keeper.settled else keeper.size
+        self.initial = jnp.concatenate([moving, jnp.zeros(learned, moving.dtype)])
+
+    def begin(self) -> Float[Array, " hidden"]:
+        if self.keeper is None or not self.keeper.settled:
+            return self.initial
+        return jnp.concatenate([self.initial, self._keeper.begin(self.initial.dtype)])
 
     def kept(self, h: Float[Array, "*any hidden"]) -> Foretold | None:
-        return None if self.keeper is None else self.keeper.foretell(h[..., -self.keeper.size :])
+        return None if self.keeper is None else self._keeper.foretell(self._split(h)[1])
+
+    def read(self, h: Float[Array, "*any hidden"]) -> Float[Array, "*any read"]:
+        if self.keeper is None:
+            return h
+        moving, kept = self._split(h)
+        return jnp.concatenate([moving, self._keeper.read(kept)], axis=-1)
+
+    def read_along(self, memory: Memory) -> Memory:
+        """What networks read of the memory along a grid."""
+        return jax.tree.map(self.read, memory)
+
+    def timed(self, h: Float[Array, " hidden"], clock: Float[Array, " clock"]) -> Float[Array, " hidden"]:
+        if self.keeper is None:
+            return h
+        moving, kept = self._split(h)
+        return jnp.concatenate([moving, self._keeper.timed(kept, clock)])
 
     def drift(
         self, h: Float[Array, " hidden"], clock: Float[Array, " clock"], dt: Float[Array, ""]
     ) -> Float[Array, " hidden"]:
         if self.keeper is None:
             return super().drift(h, clock, dt)
-        moving, kept = h[: -self.keeper.size], h[-self.keeper.size :]
-        return jnp.concatenate([super().drift(moving, clock, dt), self.keeper.after(kept, dt)])
+        moving, kept = self._split(h)
+        later = self._keeper.after(self._keeper.timed(kept, clock), dt)
+        return jnp.concatenate([super().drift(moving, clock, dt), later])
 
     def jump(
         self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
@@ -242,11 +281,63 @@ class ODERNN(AbstractFlowingMemory):
         if self.keeper is None:
             taken = self.cell(jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)]), h)
             return jnp.where(mask.any(), taken, h)
-        moving, kept = h[: -self.keeper.size], h[-self.keeper.size :]
+        moving, kept = self._split(h)
         y = jnp.where(mask, y, 0.0)
-        news = jnp.where(mask, squash(self.keeper.foretell(kept).error(y)), 0.0)
-        taken = self.cell(jnp.concatenate([news, mask.astype(h.dtype), kept]), moving)
-        return jnp.concatenate([jnp.where(mask.any(), taken, moving), self.keeper.take(kept, y, mask)])
+        moved = self._jump_moving(moving, self._news(kept, y, mask), mask)
+        return jnp.concatenate([moved, self._keeper.take(kept, y, mask)])
+
+    def _news(
+        self, kept: Float[Array, "*any kept"], y: Float[Array, "*any channel"], mask: Bool[Array, "*any channel"]
+    ) -> Float[Array, "*any news"]:
+        """What the cell takes."""
+        error = jnp.where(mask, squash(self._keeper.foretell(kept).error(y)), 0.0)
+        return jnp.concatenate([error, mask.astype(error.dtype), self._keeper.read(kept)], axis=-1)
+
+    def _jump_moving(
+        self, moving: Float[Array, " moving"], news: Float[Array, " news"], mask: Bool[Array, " channel"]
+    ) -> Float[Array, " moving"]:
+        return jnp.where(mask.any(), self.cell(news, moving), moving)
+
+    def forward(self, grid: Grid, start: Float[Array, " hidden"] | None = None) -> Memory:
+        """As that of any memory; what a settled keeper keeps comes first and alone, for it has no gradient."""
+        if self.keeper is None or not self.keeper.settled:
+            return super().forward(grid, start)
+        moving, kept = self._split(self.begin() if start is None else start)
+        along = self._keep(grid, kept)
+        news = self._news(along.pre, jnp.where(grid.mask, grid.values, 0.0), grid.mask)
+        clock = _before(grid.clock)
+
+        @jax.checkpoint
+        def step(h, at):
+            dt, clock, news, mask, told = at
+            pre = super(ODERNN, self).drift(h, clock, dt)
+            arrived = self._jump_moving(pre, news, mask)
+            return _told(told, pre, arrived)
+
+        moved = jax.lax.scan(step, moving, (grid.dt, clock, news, grid.mask, grid.told))[1]
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=-1), moved, along)
+
+    def _keep(self, grid: Grid, begin: Float[Array, " kept"]) -> Memory:
+        """What is kept along the grid."""
+        keeper = self._keeper
+
+        def step(kept, at):
+            dt, clock, y, mask, told = at
+            pre = keeper.timed(keeper.after(kept, dt), clock)
+            return _told(told, pre, keeper.take(pre, jnp.where(mask, y, 0.0), mask))
+
+        return jax.lax.scan(step, begin, (grid.dt, grid.clock, grid.values, grid.mask, grid.told))[1]
+
+    @property
+    def _keeper(self) -> AbstractKeeper:
+        """The keeper, whose numbers are not trained if it is settled."""
+        assert self.keeper is not None
+        return jax.lax.stop_gradient(self.keeper) if self.keeper.settled else self.keeper
+
+    def _split(self, h: Float[Array, "*any hidden"]) -> tuple[Float[Array, "*any moving"], Float[Array, "*any kept"]]:
+        """What moves of h, and what is kept."""
+        moving, kept = jnp.split(h, [self.cell.hidden_size], axis=-1)
+        return moving, kept
 
     def backward(
         self, grid: Grid, start: Float[Array, " hidden"], *, next_row_only: bool = False
@@ -256,9 +347,9 @@ class ODERNN(AbstractFlowingMemory):
 
         @jax.checkpoint
         def step(g, at):
-            dt, clock, y, mask = at
-            later = jnp.where(mask.any(), self.initial, g) if next_row_only else g
-            return self.drift(self.jump(later, y, mask), clock, dt), g
+            dt, clock, clock_before, y, mask = at
+            later = jnp.where(mask.any(), self.begin(), g) if next_row_only else g
+            return self.timed(self.drift(self.absorb(later, y, mask, clock), clock, dt), clock_before), g
 
-        inputs = (grid.dt, grid.clock, grid.values, grid.mask)
+        inputs = (grid.dt, grid.clock, _before(grid.clock), grid.values, grid.mask)
         return jax.lax.scan(step, start, inputs, reverse=True)[1]

@@ -24,6 +24,7 @@ HEEDED = {
     "keep_last": KEEPING,
     "keep_usual": KEEPING,
     "keep_trend": KEEPING,
+    "keep_linear": KEEPING,
     "spread_memory": SPREADING,
     "even_pull": DECODING,
 }

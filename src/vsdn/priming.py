@@ -24,6 +24,7 @@ class Rows(NamedTuple):
     """Rows of series side by side, in the model's units; nothing is seen beyond the end of a series."""
 
     gap: Float[Array, "series row"]  # since the row before
+    clock: Float[Array, "series clock"]  # at the first row
     values: Float[Array, "series row channel"]
     mask: Bool[Array, "series row channel"]
 
@@ -53,12 +54,12 @@ def prime_keepers(model: AbstractModel, table: Table, scaler: Scaler) -> Abstrac
     keepers = [part for part in jax.tree.leaves(model, is_leaf=is_keeper) if is_keeper(part)]
     if not keepers:
         return model
-    best = fit_keeper(keepers[0], lay_out(table, scaler))
+    best = fit_keeper(keepers[0], lay_out(table, scaler, keepers[0].clocks))
     return jax.tree.map(lambda part: best if is_keeper(part) else part, model, is_leaf=is_keeper)
 
 
-def lay_out(table: Table, scaler: Scaler) -> Rows:
-    """The first rows of some of the series."""
+def lay_out(table: Table, scaler: Scaler, speeds: tuple[float, ...] = ()) -> Rows:
+    """The first rows of some of the series, with clocks of these speeds."""
     count = min(table.num_series, MOST_SERIES)
     some = table.select(np.linspace(0, table.num_series - 1, count).astype(int))
     lengths = np.minimum(np.diff(some.starts), MOST_ROWS)
@@ -70,7 +71,9 @@ def lay_out(table: Table, scaler: Scaler) -> Rows:
     values = np.where(mask, scaler.scale(some.values)[row], 0.0)
     precision = jnp.result_type(float)
     gap = jnp.asarray(np.where(inside, gap, 0.0), precision)
-    return Rows(gap, jnp.asarray(values, precision), jnp.asarray(mask))
+    angle = some.times[row[:, :1]] / scaler.time_scale * np.asarray(speeds, float)
+    clock = jnp.asarray(np.concatenate([np.sin(angle), np.cos(angle)], axis=1), precision)
+    return Rows(gap, clock, jnp.asarray(values, precision), jnp.asarray(mask))
 
 
 def fit_keeper(keeper: AbstractKeeper, rows: Rows) -> AbstractKeeper:
@@ -109,4 +112,5 @@ def foretell_rows(keeper: AbstractKeeper, rows: Rows) -> Foretold:
         before = keeper.after(kept, gap)
         return keeper.take(before, y, mask), keeper.foretell(before)
 
-    return jax.lax.scan(step, jnp.zeros(keeper.size, rows.values.dtype), tuple(rows))[1]
+    begin = keeper.timed(keeper.begin(rows.values.dtype), rows.clock)
+    return jax.lax.scan(step, begin, (rows.gap, rows.values, rows.mask))[1]

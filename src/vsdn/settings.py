@@ -59,6 +59,12 @@ class ModelSettings(Section):
         description="vsdn-*, ode-rnn: h keeps a level and a trend of each variable, and how sure they are; the decoder "
         "foretells the change in those deviations",
     )
+    keep_linear: bool = Field(
+        default=False,
+        description="vsdn-*, ode-rnn: h keeps the exact belief of a linear model of all variables together: what is "
+        "usual in a series, its swing with each period, and departures that fade; the decoder foretells the change, in "
+        "its deviations. For some ten variables at most",
+    )
     spread_memory: bool = Field(
         default=False,
         description="vsdn-*, ode-rnn, gru-ode, latent-*: the units of h begin to hold what they took for one row up to "

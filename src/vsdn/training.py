@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vsdn import lessons, metrics, objectives
 from vsdn.batches import Batch, Batches
+from vsdn.keepers import AbstractKeeper
 from vsdn.models import AbstractModel, segments
 from vsdn.models.base import Evidence
 from vsdn.models.latent import AbstractLatent
@@ -70,7 +71,15 @@ def make_optimiser(settings: TrainingSettings, num_steps: int) -> optax.Gradient
     else:
         rest = optax.constant_schedule(peak)
     rate = optax.join_schedules([optax.linear_schedule(0.0, peak, warmup + 1), rest], [warmup])
-    return optax.chain(optax.clip_by_global_norm(settings.clip), optax.adamw(rate, weight_decay=settings.weight_decay))
+    descent = optax.adamw(rate, weight_decay=settings.weight_decay, mask=_decaying)
+    return optax.chain(optax.clip_by_global_norm(settings.clip), descent)
+
+
+def _decaying(params: Any) -> Any:
+    """Which parameters decay: all but those of keepers that training leaves alone."""
+    is_settled = lambda part: isinstance(part, AbstractKeeper) and part.settled
+    flags = lambda part: jax.tree.map(lambda _: not is_settled(part), part)
+    return jax.tree.map(flags, params, is_leaf=is_settled)
 
 
 def init(model: AbstractModel, optimiser: optax.GradientTransformation) -> TrainState:

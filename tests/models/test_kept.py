@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from examples import ask, make_grid, make_model, make_scaler, make_table
+from examples import SPEED, ask, make_grid, make_model, make_scaler, make_table
 
 from vsdn.likelihoods import Gaussian, Likelihood
+from vsdn.memories import AbstractFlowingMemory
 
 pytestmark = pytest.mark.usefixtures("x64")
 keepers = pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s", "ode-rnn"])
@@ -42,7 +43,7 @@ def test_no_change_is_what_is_left_of_the_last_value_seen_of_each_variable(name)
 
 
 @keepers
-@pytest.mark.parametrize("kept", ["keep_last", "keep_usual", "keep_trend"])
+@pytest.mark.parametrize("kept", ["keep_last", "keep_usual", "keep_trend", "keep_linear"])
 def test_unseen_values_are_never_read(name, kept, key):
     grid, model = make_grid(make_table()), make_model(name, **{kept: True})
     poisoned = grid._replace(values=jnp.where(grid.mask, grid.values, 1e9))
@@ -81,17 +82,40 @@ def test_scaled_parameters_are_those_of_the_scaled_variable(key):
 
 
 @keepers
-def test_no_change_is_what_the_trend_foretells_with_its_own_deviation(name):
+@pytest.mark.parametrize("kind", ["keep_trend", "keep_linear"])
+def test_no_change_is_what_the_keeper_foretells_with_its_own_deviation(name, kind):
     """With a decoder that tells of no change, forecasts are the keeper's, whatever a path does."""
-    table, model = make_table(), still(name, "keep_trend")
+    table, model = make_table(), still(name, kind)
     rows, scaler = slice(table.starts[0], table.starts[1]), make_scaler(make_table())
     times, values, mask = table.times[rows] / scaler.time_scale, scaler.scale(table.values[rows]), table.mask[rows]
     when, keeper = times[-1] + np.array([0.2, 2.0]), model.memory.keeper
     answer = ask(model, table, np.zeros(2, int), when * scaler.time_scale, scaler=scaler)
-    kept, last = model.memory.initial[-keeper.size :], times[0]
+    clock = jnp.array([np.sin(SPEED * times[0]), np.cos(SPEED * times[0])])
+    kept, last = keeper.timed(model.memory.begin()[-keeper.size :], clock), times[0]
     for time, y, seen in zip(times, values, mask, strict=True):
         kept, last = keeper.take(keeper.after(kept, jnp.asarray(time - last)), jnp.asarray(y), jnp.asarray(seen)), time
     for number, time in enumerate(when):
         foretold = keeper.foretell(keeper.after(kept, jnp.asarray(time - last)))
         np.testing.assert_allclose(scaler.scale(answer.mean[number]), foretold.mean, rtol=1e-6)
         np.testing.assert_allclose(answer.std[number] / scaler.std, np.exp(foretold.log_scale), rtol=5e-3)  # its floor
+
+
+@pytest.mark.parametrize("telling", ["all", "some"])
+def test_what_is_settled_comes_first_and_is_what_it_is_step_by_step(telling, key):
+    """Along the grid at once, and point by point; with rows that the memory is not told of, too."""
+    grid, memory = make_grid(make_table()), make_model("ode-rnn", keep_linear=True).memory
+    if telling == "some":
+        grid = grid._replace(told=jr.bernoulli(key, 0.5, grid.dt.shape))
+    for got, wanted in zip(memory.forward(grid), AbstractFlowingMemory.forward(memory, grid), strict=True):
+        np.testing.assert_array_equal(got is None, wanted is None)
+        if got is not None:
+            np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_a_memory_that_runs_back_knows_the_time():
+    grid, memory = make_grid(make_table()), make_model("vsdn-s", keep_linear=True).encoder.backward
+    keeper = memory.keeper
+    later = memory.backward(grid, memory.begin())
+    clock = keeper.read(later[:, -keeper.size :])[:, 2:4]  # after the deviations of two variables
+    last = int(grid.rows[-1])
+    np.testing.assert_allclose(clock[:last], grid.clock[:last], atol=1e-12)

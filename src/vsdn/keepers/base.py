@@ -1,7 +1,7 @@
 """What a memory may keep of each variable as it was seen: the interface of keepers, and how numbers are kept."""
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,6 +26,8 @@ class AbstractKeeper(eqx.Module):
     there. What is kept is one vector, and so written that a rare outburst does not drown the networks that read it.
     """
 
+    settled: ClassVar[bool] = False  # whether training leaves it as it was primed, and what it begins with at zero
+
     @abstractmethod
     def paced(self, gap: Float[Array, ""]) -> "AbstractKeeper":
         """The same with rates to begin with, for rows that are usually so far apart."""
@@ -34,6 +36,28 @@ class AbstractKeeper(eqx.Module):
     @abstractmethod
     def size(self) -> int:
         """How many numbers are kept. All begin at zero; a memory learns what its own begin with."""
+
+    def begin(self, dtype: jnp.dtype) -> Float[Array, " kept"]:
+        """What is kept before anything was seen."""
+        return jnp.zeros(self.size, dtype)
+
+    @property
+    def clocks(self) -> tuple[float, ...]:
+        """The speeds of the clocks that it is to be told of, in radians a unit of time."""
+        return ()
+
+    @property
+    def read_size(self) -> int:
+        """How many numbers networks read of it."""
+        return self.size
+
+    def read(self, kept: Float[Array, "*any kept"]) -> Float[Array, "*any read"]:
+        """What networks read of it: all, or what matters."""
+        return kept
+
+    def timed(self, kept: Float[Array, " kept"], clock: Float[Array, " clock"]) -> Float[Array, " kept"]:
+        """The same where the known clocks show this, if that matters to it."""
+        return kept
 
     @abstractmethod
     def after(self, kept: Float[Array, " kept"], dt: Float[Array, ""]) -> Float[Array, " kept"]:

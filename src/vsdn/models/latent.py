@@ -73,7 +73,7 @@ class Recognition(eqx.Module):
     def __call__(self, grid: Grid, known: Int[Array, ""]) -> Reading:
         """The reading of what was seen up to the point `known`, the last seen one; of nothing (−1), the prior."""
         past = until(grid, known)
-        context = self.memory.backward(past, self.memory.initial)
+        context = self.memory.backward(past, self.memory.begin())
         end = self.memory.jump(context[0], past.values[0], past.mask[0])
         mean, log_scale = jnp.split(self.head(end), 2)
         scale = bounded_exp(log_scale, self.bound)

@@ -55,7 +55,7 @@ class Recurrent(AbstractRecurrent):
     likelihood: Likelihood
 
     def decode(self, h: Float[Array, " hidden"]) -> Float[Array, "channel param"]:
-        return foretold(self.likelihood, self.decoder(h), self.memory.kept(h))
+        return foretold(self.likelihood, self.decoder(self.memory.read(h)), self.memory.kept(h))
 
 
 def make_recurrent(
@@ -63,6 +63,6 @@ def make_recurrent(
 ) -> Recurrent:
     """A memory with a fresh decoder."""
     likelihood = make_likelihood(data_size, settings)
-    hidden_size = len(memory.hidden(memory.begin()))
+    hidden_size = len(memory.read(memory.hidden(memory.begin())))
     decoder = make_decoder(hidden_size, likelihood, settings, key=decoder_key)
     return Recurrent(memory=memory, decoder=decoder, likelihood=likelihood)

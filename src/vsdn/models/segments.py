@@ -58,9 +58,9 @@ def cut_segment(grid: Grid, number: Int[Array, ""], length: int) -> Grid:
 
 def _start(model: VSDN, grids: Grid, num_samples: int) -> Reached:
     """Before the first segment: nothing was seen."""
-    h0 = model.memory.initial
+    h0 = model.memory.begin()
     pre = jax.vmap(model.memory.drift, in_axes=(None, 0, 0))(h0, grids.clock[:, 0], grids.dt[:, 0])
-    x0 = jax.vmap(model.initial)(pre)
+    x0 = jax.vmap(model.initial)(model.memory.read(pre))
     nothing = jnp.zeros((len(x0), num_samples), x0.dtype)
     states = jnp.broadcast_to(x0[:, None], (*nothing.shape, x0.shape[1]))
     return Reached(jnp.broadcast_to(h0, (len(x0), *h0.shape)), states, Evidence(nothing, nothing, nothing))
@@ -82,8 +82,9 @@ def _walk(
 ) -> Reached:
     """Where one segment more comes to."""
     memory = jax.vmap(model.memory.forward)(grids, reached.post)
-    context = jax.vmap(model.encoder)(grids, memory, after)
-    steps = jax.vmap(model.steps)(grids, memory, context)
+    read = model.memory.read_along(memory)
+    context = jax.vmap(model.encoder)(grids, read, after)
+    steps = jax.vmap(model.steps)(grids, read, context)
     everywhere = grids._replace(mask=jnp.ones_like(grids.mask))  # all states are asked for, the last to go on from
     paths = fused.posterior_paths(model.drift, reached.states, steps, everywhere, keys=keys, first_step=first_step)
     told = jax.vmap(model.weigh)(grids, memory.pre, paths)

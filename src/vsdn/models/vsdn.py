@@ -67,32 +67,35 @@ class VSDN(AbstractOnline):
     decoder: SplitMLP
     likelihood: Likelihood
 
-    def steps(self, grid: Grid, memory: Memory, posterior: Float[Array, "step hidden"] | None = None) -> Steps:
-        """What the paths of this series walk along; without a posterior's context it is the prior's."""
-        context = lambda hidden: jnp.concatenate([hidden, grid.clock[: hidden.shape[0]]], axis=1)
-        prior = context(memory.post[:-1])
+    def steps(self, grid: Grid, read: Memory, posterior: Float[Array, "step read"] | None = None) -> Steps:
+        """What the paths of this series walk along, by what networks read of the memory; without a posterior's context
+        it is the prior's."""
+        context = lambda part: jnp.concatenate([part, grid.clock[: part.shape[0]]], axis=1)
+        prior = context(read.post[:-1])
         return Steps(
             dt=grid.dt[1:],
             prior=prior,
             posterior=prior if posterior is None else context(posterior),
-            diffusion=jax.vmap(self.diffusion)(memory.post[:-1]),
+            diffusion=jax.vmap(self.diffusion)(read.post[:-1]),
         )
 
     def prior_walk(self, grid: Grid) -> Walk:
         memory = self.memory.forward(grid)
-        return Walk(memory, self.initial(memory.pre[0]), self.steps(grid, memory))
+        read = self.memory.read_along(memory)
+        return Walk(memory, self.initial(read.pre[0]), self.steps(grid, read))
 
     def posterior_walk(self, grid: Grid, known: Grid | None = None) -> Walk:
         """Of a posterior that reads the grid, or as much of it as is known."""
         memory = self.memory.forward(grid)
-        context = self.encoder(grid if known is None else known, memory, self.encoder.beyond())
-        return Walk(memory, self.initial(memory.pre[0]), self.steps(grid, memory, context))
+        read = self.memory.read_along(memory)
+        context = self.encoder(grid if known is None else known, read, self.encoder.beyond())
+        return Walk(memory, self.initial(read.pre[0]), self.steps(grid, read, context))
 
     def decode(
         self, states: Float[Array, "sample row latent"], pre: Float[Array, "row hidden"]
     ) -> Float[Array, "sample row channel param"]:
         """The likelihood's parameters D([x, h_pre]): the decoder must not see what it scores."""
-        embedded = jax.vmap(self.decoder.embed)(pre)
+        embedded = jax.vmap(self.decoder.embed)(self.memory.read(pre))
         flat = jax.vmap(jax.vmap(self.decoder), in_axes=(0, None))(states, embedded)
         return foretold(self.likelihood, flat, self.memory.kept(pre))
 
@@ -170,15 +173,16 @@ class VSDN(AbstractOnline):
     def particles(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> tuple[Walk, Filtered]:
         """The exact filter, as well as so many particles know it; their guide knows no more than the next row."""
         memory = self.memory.forward(grid)
-        steps = self.steps(grid, memory, self.encoder.guide(grid, memory))
-        walk = Walk(memory, self.initial(memory.pre[0]), steps)
+        read = self.memory.read_along(memory)
+        steps = self.steps(grid, read, self.encoder.guide(grid, read))
+        walk = Walk(memory, self.initial(read.pre[0]), steps)
 
         def score(x: Float[Array, " latent"], row: tuple[Array, Foretold | None, Array, Array]) -> Float[Array, ""]:
             embedded, kept, y, mask = row
             params = foretold(self.likelihood, self.decoder(x, embedded), kept)
             return jnp.sum(jnp.where(mask, self.likelihood.log_prob(params, jnp.where(mask, y, 0.0)), 0.0))
 
-        rows = (jax.vmap(self.decoder.embed)(memory.pre), self.memory.kept(memory.pre), grid.values, grid.mask)
+        rows = (jax.vmap(self.decoder.embed)(read.pre), self.memory.kept(memory.pre), grid.values, grid.mask)
         start, seen = walk.start(num_samples), grid.mask.any(axis=1)
         return walk, filter_particles(self.drift, score, start, embed(self.drift, steps), rows, seen, key=key)
 
@@ -255,9 +259,9 @@ class VSDN(AbstractOnline):
         return Field(prior, posterior, steps.diffusion)
 
     def begin(self, *, num_samples: int, key: PRNGKeyArray) -> Going:
-        x0 = self.initial(self.memory.initial)
+        x0 = self.initial(self.memory.read(self.memory.begin()))
         states = jnp.broadcast_to(x0, (num_samples, x0.shape[0]))
-        return Going(self.memory.initial, states, jnp.zeros((), jnp.int32), key)
+        return Going(self.memory.begin(), states, jnp.zeros((), jnp.int32), key)
 
     def advance(self, state: Going, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> Going:
         def move(x, path):
@@ -283,7 +287,7 @@ class VSDN(AbstractOnline):
     def take(
         self, state: Going, y: Float[Array, " channel"], mask: Bool[Array, " channel"], clock: Float[Array, " clock"]
     ) -> Going:
-        return state._replace(h=self.memory.jump(state.h, y, mask))
+        return state._replace(h=self.memory.absorb(state.h, y, mask, clock))
 
     def look(self, state: Going, clock: Float[Array, " clock"]) -> Float[Array, "sample channel param"]:
         return self.decode(state.states[:, None], state.h[None])[:, 0]
@@ -297,8 +301,9 @@ class VSDN(AbstractOnline):
         dw: Float[Array, " latent"],
     ) -> Float[Array, " latent"]:
         """x after one step of the prior SDE from a point with memory `post`, driven by dw."""
-        drift = self.drift(x, self.drift.embed(jnp.concatenate([post, clock])))
-        return x + drift * dt + self.diffusion(post) * dw
+        read = self.memory.read(post)
+        drift = self.drift(x, self.drift.embed(jnp.concatenate([read, clock])))
+        return x + drift * dt + self.diffusion(read) * dw
 
 
 def make_filter(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> VSDN:
@@ -327,7 +332,7 @@ def _make(
     (_, latent, width), activation = settings.sizes, settings.activation
     likelihood = make_likelihood(data_size, settings)
     memory = make_memory(data_size, speeds, settings, key=memory_key)
-    hidden = len(memory.initial)
+    hidden = len(memory.read(memory.begin()))
     return VSDN(
         memory=memory,
         encoder=encoder,
