@@ -142,6 +142,7 @@ def test_a_fit_begins_with_what_foretells_best(kept, tmp_path):
         assert loss(keeper, rows) < loss(fresh, rows)
 
 
+@pytest.mark.slow
 def test_training_leaves_a_settled_keeper_alone(tmp_path):
     """Weights move and decay, its numbers do neither."""
     table = example_table()
