@@ -277,5 +277,7 @@ def test_one_keeper_is_made_of_the_settings():
     assert isinstance(make(keep_last=True, keep_linear=True), Linear)
     with pytest.raises(SettingsError, match="keep_usual and keep_trend cannot go together"):
         make(keep_usual=True, keep_trend=True)
+    with pytest.raises(SettingsError, match="for 20 variables at most, but there are 21"):
+        make_keeper(21, (), ModelSettings(keep_linear=True))
     with pytest.raises(SettingsError, match="keep_trend and keep_linear cannot go together"):
         make(keep_trend=True, keep_linear=True)

@@ -63,7 +63,7 @@ class ModelSettings(Section):
         default=False,
         description="vsdn-*, ode-rnn: h keeps the exact belief of a linear model of all variables together: what is "
         "usual in a series, its swing with each period, and departures that fade; the decoder foretells the change, in "
-        "its deviations. For some ten variables at most",
+        "its deviations. For 20 variables at most",
     )
     spread_memory: bool = Field(
         default=False,

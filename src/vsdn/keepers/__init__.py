@@ -11,6 +11,9 @@ from vsdn.settings import ModelSettings
 __all__ = ["AbstractKeeper", "Foretold", "Last", "Linear", "Trend", "Usual", "make_keeper", "squash"]
 
 
+MOST_VARIABLES = 20  # of a linear belief, whose covariance grows with the square of their number
+
+
 def make_keeper(data_size: int, speeds: tuple[float, ...], settings: ModelSettings) -> AbstractKeeper | None:
     """The keeper that is asked for, if any; what is usual, and a trend, go with the last value."""
     asked = [name for name in ("keep_usual", "keep_trend", "keep_linear") if getattr(settings, name)]
@@ -20,6 +23,8 @@ def make_keeper(data_size: int, speeds: tuple[float, ...], settings: ModelSettin
         return Usual(data_size, speeds)
     if settings.keep_trend:
         return Trend(data_size)
+    if settings.keep_linear and data_size > MOST_VARIABLES:
+        raise SettingsError(f"keep_linear is for {MOST_VARIABLES} variables at most, but there are {data_size}")
     if settings.keep_linear:
         return Linear(data_size, speeds)
     return Last(data_size) if settings.keep_last else None
