@@ -4,7 +4,7 @@ Of a model and its rival, run by run, the ratio of their MSE (means over folds) 
 over nine times around it; and between what it lies for 90 % of the draws. What all stations share, the weather of those
 days, is not drawn again: chance is larger than this.
 
-Example: cd runs/ushcn; python chance_ushcn.py vsdn-f-vae-linear-{0,1} --rivals gru-ode-vae-{0,1} --data data
+Example: python experiments/chance_ushcn.py runs/vsdn-f-vae-{0,1} --rivals runs/gru-ode-vae-{0,1} --data data
 """
 
 from pathlib import Path
@@ -38,12 +38,10 @@ def main() -> None:
         look = lambda run, times=times: errors_of(run, options.data, times, options.draws)
         own, rival = [look(run) for run in options.runs], [look(run) for run in options.rivals]
         low, high = np.quantile(drawn_ratios(own, rival, np.random.default_rng(0)), [0.05, 0.95])
-        row = {"asked": name, "values": int(sum(fold.counts.sum() for fold in own))}
-        row |= {"mse": mean_mse(own), "mse of the rival": mean_mse(rival), "ratio": mean_mse(own) / mean_mse(rival)}
-        rows.append(row | {"from": low, "to": high})
-        rows[-1] = {
-            key: round(float(value), 4) if isinstance(value, float) else value for key, value in rows[-1].items()
-        }
+        scores = {"mse": mean_mse(own), "mse of the rival": mean_mse(rival), "ratio": mean_mse(own) / mean_mse(rival)}
+        scores |= {"from": low, "to": high}
+        count = int(sum(fold.counts.sum() for fold in own))
+        rows.append({"asked": name, "values": count} | {key: round(float(one), 4) for key, one in scores.items()})
         print(rows[-1], flush=True)
     write_rows(options.results, rows)
 
