@@ -178,7 +178,7 @@ def test_make_writes_all_and_what_was_removed(tmp_path):
         ("ushcn --series 3", "--series is for double-ou"),
         ("ushcn --seed 0", "--seed is for double-ou"),
         ("ushcn --legacy", "--legacy is for double-ou"),
-        ("ushcn --fold 5", "one of 0 to 4, but got 5"),
+        ("ushcn --fold 15", "one of 0 to 14, but got 15"),
         ("double-ou --fold 1", "one of 0 to 0, but got 1"),
         ("ushcn --part removed", "--part is one of all, train, valid, test, but got 'removed'"),
     ],

@@ -54,13 +54,21 @@ def last_values(task: Task, mean: np.ndarray) -> np.ndarray:
 def test_folds_are_drawn_as_scikit_learn_draws_them():
     table = Table(np.arange(1114), np.arange(1115), np.zeros(1114), np.zeros((1114, 5)), np.ones((1114, 5), bool), ())
     np.random.seed(432)  # noqa: NPY002
-    for fold in range(5):
+    for fold in range(ushcn.NUM_PUBLISHED):
         train, valid, test, _ = ushcn.split(table, fold)
         order = np.random.permutation(1114)  # noqa: NPY002
         assert test.ids.tolist() == order[:112].tolist()
         inner = np.random.permutation(1002)  # noqa: NPY002
         assert valid.ids.tolist() == order[112:][inner[:201]].tolist()
         assert train.ids.tolist() == order[112:][inner[201:]].tolist()
+
+
+def test_tenths_test_every_station_once():
+    table = Table(np.arange(1101), np.arange(1102), np.zeros(1101), np.zeros((1101, 5)), np.ones((1101, 5), bool), ())
+    parts = [ushcn.split(table, fold) for fold in range(ushcn.NUM_PUBLISHED, ushcn.NUM_FOLDS)]
+    assert np.sort(np.concatenate([part.test.ids for part in parts])).tolist() == list(range(1101))
+    assert {part.test.num_series for part in parts} == {110, 111}
+    assert {part.train.num_series for part in parts} == {792}  # as many to learn from as the published folds have
 
 
 def test_published_file_is_recognised_by_its_hash(tmp_path, monkeypatch):
