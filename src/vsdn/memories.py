@@ -73,11 +73,17 @@ class Memory(NamedTuple):
     pre: Float[Array, "point hidden"]
     post: Float[Array, "point hidden"]
     untold: Float[Array, "point hidden"] | None = None  # as if it had been told of everything that was seen there
+    whole: Float[Array, "point whole"] | None = None  # post with all that is kept, if the others show a part of it
 
     @property
     def arrived(self) -> Float[Array, "point hidden"]:
         """h after it took what was seen at each point, be it for this once alone."""
         return self.post if self.untold is None else self.untold
+
+    @property
+    def onward(self) -> Float[Array, "*batch point whole"]:
+        """h after each point, all of it: what goes on from there."""
+        return self.post if self.whole is None else self.whole
 
 
 def _told(told: Bool[Array, ""] | None, pre: Array, arrived: Array) -> tuple[Array, Memory]:
@@ -198,10 +204,14 @@ class AbstractFlowingMemory(AbstractMemory):
         begin = self.begin() if start is None else start
         return jax.lax.scan(step, begin, (grid.dt, _before(grid.clock), grid.values, grid.mask, grid.told))[1]
 
+    def show(self, h: Float[Array, "*any whole"]) -> Float[Array, "*any hidden"]:
+        """What is looked at of h; what else it keeps is there to go on from."""
+        return h
+
     def branch(self, grid: Grid, memory: Memory, queries: Queries) -> Float[Array, "query hidden"]:
         """h at each query, a side branch from the point before it; h_pre of the start where nothing comes before."""
-        flow = jax.vmap(self.drift)(memory.post[queries.point], grid.clock[queries.point], queries.length)
-        return jnp.where(queries.length[:, None] > 0, flow, memory.pre[queries.point])
+        flow = jax.vmap(self.drift)(memory.onward[queries.point], grid.clock[queries.point], queries.length)
+        return jnp.where(queries.length[:, None] > 0, self.show(flow), memory.pre[queries.point])
 
     def before_rows(self, grid: Grid) -> Float[Array, "row hidden"]:
         return at_rows(self.forward(grid).pre, grid)
@@ -258,7 +268,13 @@ class ODERNN(AbstractFlowingMemory):
 
     def read_along(self, memory: Memory) -> Memory:
         """What networks read of the memory along a grid."""
-        return jax.tree.map(self.read, memory)
+        return jax.tree.map(self.read, memory._replace(whole=None))
+
+    def show(self, h: Float[Array, "*any whole"]) -> Float[Array, "*any hidden"]:
+        if self.keeper is None:
+            return h
+        moving, kept = self._split(h)
+        return jnp.concatenate([moving, kept[..., -self.keeper.shown_size :]], axis=-1)
 
     def timed(self, h: Float[Array, " hidden"], clock: Float[Array, " clock"]) -> Float[Array, " hidden"]:
         if self.keeper is None:
@@ -315,16 +331,20 @@ class ODERNN(AbstractFlowingMemory):
             return _told(told, pre, arrived)
 
         moved = jax.lax.scan(step, moving, (grid.dt, clock, news, grid.mask, grid.told))[1]
-        return jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=-1), moved, along)
+        join = lambda *parts: jnp.concatenate(parts, axis=-1)
+        shown = jax.tree.map(join, moved, along._replace(whole=None))
+        return shown._replace(whole=join(moved.post, along.whole))
 
     def _keep(self, grid: Grid, begin: Float[Array, " kept"]) -> Memory:
-        """What is kept along the grid."""
+        """What is kept along the grid, as far as it is shown; the whole is left out where nothing goes on from it."""
         keeper = self._keeper
+        show = lambda kept: kept[-keeper.shown_size :]
 
         def step(kept, at):
             dt, clock, y, mask, told = at
             pre = keeper.timed(keeper.after(kept, dt), clock)
-            return _told(told, pre, keeper.take(pre, jnp.where(mask, y, 0.0), mask))
+            post, memory = _told(told, pre, keeper.take(pre, jnp.where(mask, y, 0.0), mask))
+            return post, jax.tree.map(show, memory)._replace(whole=post)
 
         return jax.lax.scan(step, begin, (grid.dt, grid.clock, grid.values, grid.mask, grid.told))[1]
 

@@ -14,9 +14,9 @@ from vsdn.models import segments
 names = pytest.mark.parametrize("name", [*thorough("vsdn-f"), "vsdn-s"])
 
 
-def gradient_of(name, evidence_of, grids, key, num_samples=3):
+def gradient_of(name, evidence_of, grids, key, num_samples=3, **settings):
     """The evidence and the gradient of what weighs each part of it differently, compiled."""
-    params, static = eqx.partition(make_model(name, grids.clock.shape[2]), eqx.is_inexact_array)
+    params, static = eqx.partition(make_model(name, grids.clock.shape[2], **settings), eqx.is_inexact_array)
 
     def loss(params, grids, key):
         keys = jr.split(key, len(grids.dt))
@@ -33,13 +33,14 @@ def whole(model, grids, **options):
 @pytest.mark.slow
 @names
 @pytest.mark.parametrize("kernel", ["on", *thorough("off")])
-def test_the_evidence_and_its_gradient_are_the_same(name, kernel, x64, key, monkeypatch):
+@pytest.mark.parametrize("keep_linear", [False, True])
+def test_the_evidence_and_its_gradient_are_the_same(name, kernel, keep_linear, x64, key, monkeypatch):
     monkeypatch.setenv("VSDN_KERNEL", kernel)
     grids = make_batch(make_table(5))
     grids = grids._replace(told=jnp.broadcast_to(np.arange(grids.dt.shape[1]) % 3 > 0, grids.dt.shape))  # not of all
     answers = []
     for evidence_of in (whole, segments.batch_evidence):
-        step, params = gradient_of(name, evidence_of, grids, key)
+        step, params = gradient_of(name, evidence_of, grids, key, keep_linear=keep_linear)
         answers.append(step(params, grids, key))
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(answers[0]), jax.tree.leaves(answers[1]), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-8, atol=1e-9, err_msg=jax.tree_util.keystr(path))

@@ -47,6 +47,11 @@ class AbstractKeeper(eqx.Module):
         return ()
 
     @property
+    def shown_size(self) -> int:
+        """How many of the numbers that are kept, the last of them, `read` and `foretell` look at."""
+        return self.size
+
+    @property
     def read_size(self) -> int:
         """How many numbers networks read of it."""
         return self.size

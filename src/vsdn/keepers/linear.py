@@ -76,22 +76,26 @@ class Linear(AbstractKeeper):
         return self._num_states * (1 + self._num_states) + self.read_size
 
     @property
+    def shown_size(self) -> int:
+        return self.read_size
+
+    @property
     def read_size(self) -> int:
         return len(self.usual) * (3 + NUM_FADING) + 2 * len(self.speeds)
 
     def read(self, kept: Float[Array, "*any kept"]) -> Float[Array, "*any read"]:
         """How surely things are foretold, the clock, what is foretold, and what each part of it is."""
-        said = self._unpack(kept).said
+        said = self._said(kept)
         means = squash(said.means).reshape(*kept.shape[:-1], -1)
         return jnp.concatenate([said.log_scale, said.clock, means], axis=-1)
 
     def foretell(self, kept: Float[Array, "*any kept"]) -> Foretold:
-        said = self._unpack(kept).said
+        said = self._said(kept)
         return Foretold(said.means[..., 0, :], said.log_scale)
 
     def begin(self, dtype: jnp.dtype) -> Float[Array, " kept"]:
         kept = jnp.zeros(self.size, dtype)
-        return self.timed(kept, self._unpack(kept).said.clock)
+        return self.timed(kept, self._said(kept).clock)
 
     def timed(self, kept: Float[Array, " kept"], clock: Float[Array, " clock"]) -> Float[Array, " kept"]:
         return self._pack(self._unpack(kept).belief, clock)
@@ -146,9 +150,12 @@ class Linear(AbstractKeeper):
         return jnp.concatenate([part.ravel() for part in (*belief, *self._say(belief, clock))])
 
     def _unpack(self, kept: Float[Array, "*any kept"]) -> Parts:
-        count, channels = self._num_states, len(self.usual)
-        sizes = np.cumsum([count, count**2, (2 + NUM_FADING) * channels, channels])
-        mean, told, means, log_scale, clock = jnp.split(kept, sizes, axis=-1)
-        any = kept.shape[:-1]
-        belief = Belief(mean, told.reshape(*any, count, count))
-        return Parts(belief, Said(means.reshape(*any, -1, channels), log_scale, clock))
+        count = self._num_states
+        mean, told, said = jnp.split(kept, [count, count * (1 + count)], axis=-1)
+        return Parts(Belief(mean, told.reshape(*kept.shape[:-1], count, count)), self._said(said))
+
+    def _said(self, kept: Float[Array, "*any kept"]) -> Said:
+        """What the end of it is."""
+        shown, channels = kept[..., -self.shown_size :], len(self.usual)
+        means, log_scale, clock = jnp.split(shown, np.cumsum([(2 + NUM_FADING) * channels, channels]), axis=-1)
+        return Said(means.reshape(*kept.shape[:-1], -1, channels), log_scale, clock)

@@ -89,4 +89,4 @@ def _walk(
     paths = fused.posterior_paths(model.drift, reached.states, steps, everywhere, keys=keys, first_step=first_step)
     told = jax.vmap(model.weigh)(grids, memory.pre, paths)
     evidence = jax.tree.map(jnp.add, reached.evidence, told)
-    return Reached(memory.post[:, -1], paths.states[:, :, -1], evidence)
+    return Reached(memory.onward[:, -1], paths.states[:, :, -1], evidence)
