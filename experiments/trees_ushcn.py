@@ -1,45 +1,39 @@
-"""What another kind of learner makes of USHCN: boosted trees on features made by hand, for the squared error alone.
+"""What another kind of learner makes of USHCN: boosted trees beside runs, on validation stations, for the MSE alone.
 
-Each value of the three rows after a cut is foretold from what was seen up to it: the last four values of every
-variable and their ages, means over windows, over all of the past and over the same season of earlier years, the season
-itself. Trees learn from random cuts of the training stations; their number and size are chosen on random cuts of the
-validation stations. They say what is to be had for the MSE after t = 150.
+Each value of the three rows after a cut is foretold from what was seen up to it: the last values of every variable and
+their ages, means over windows, over all of the past and over the same season of earlier years, how often and how much
+it rains and snows there, the season itself. Trees learn from random cuts of the training stations; rain and snow, which
+are never negative, by a Poisson loss, which such values want. If runs and trees, which err in ways of their own, come
+to the same error, and their mean is hardly better, little is left to be had.
 
-Example: pip install scikit-learn && python experiments/trees_ushcn.py --data data --folds 0 1 2
+Example: pip install scikit-learn && python experiments/trees_ushcn.py runs/ushcn/paper-vsdn-f-vae-linear-1 --data data
 """
 
-import argparse
-import csv
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from looking import fold_of, make_parser, write_rows
+from origins_ushcn import ORIGINS
 from sklearn.ensemble import HistGradientBoostingRegressor  # not a part of the project's environment
 
+import vsdn
+from vsdn import evaluation, inference
 from vsdn.data import Table
 from vsdn.datasets import ushcn
+from vsdn.evaluation import Task
+from vsdn.fitted import Fitted
 
-YEAR = 49.0216
-CUT = 150.0
-NUM_NEXT = 3
-LEAST_PAST = 20  # rows before a random cut
-CUTS = 60  # a station
+CUTS = np.random.default_rng(0).uniform(40.0, 195.0, 40)  # of the training stations
 WINDOWS = (1.0, 3.0, 8.0)
-SEASON = 3.0  # half of a season's width
-NUM_TREES = 600
-SHAPES = ((0.03, 8, 100), (0.03, 15, 50), (0.02, 31, 200))  # learning rate, leaves, values a leaf
+SEASON = 4.0  # a deviation of the kernel by which the season is near
+SEEDS = (0, 1, 2)  # their mean is taken
+TREES = {"learning_rate": 0.03, "max_leaf_nodes": 8, "min_samples_leaf": 200, "max_features": 0.3}
+LOSSES = ("poisson", "poisson", "poisson", "squared_error", "squared_error")
+COUNTS = (200, 200, 400, 300, 300)  # of trees
 
 
-class Questions(NamedTuple):
-    """Values to be foretold."""
-
-    features: np.ndarray
-    truth: np.ndarray
-    channel: np.ndarray
-
-
-class Station(NamedTuple):
-    """The rows of one series."""
+class Past(NamedTuple):
+    """What was seen of a station."""
 
     times: np.ndarray
     values: np.ndarray
@@ -47,99 +41,92 @@ class Station(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data files")
-    parser.add_argument("--folds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--results", type=Path, default=Path("experiments/results/ushcn-trees.csv"))
-    options = parser.parse_args()
-    rows = []
-    for fold in options.folds:
-        parts = ushcn.load(options.data, fold)
-        train, choose = ask(parts.train, seed=0), ask(parts.valid, seed=1)
-        models = [fit(train, choose, channel) for channel in range(len(parts.train.variables))]
-        scores = {name: mse(models, ask(part)) for name, part in (("validation", parts.valid), ("test", parts.test))}
-        rows.append({"fold": fold} | {f"mse, {name}": round(score, 4) for name, score in scores.items()})
-        print(rows[-1], flush=True)
-    with options.results.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    options, rows = make_parser(__doc__, "ushcn-trees.csv", draws=64).parse_args(), []
+    for run in options.runs:
+        fitted, parts = vsdn.load(run), ushcn.load(options.data, fold_of(run))
+        asked = ask(parts.valid, np.array(ORIGINS))
+        own, other = foretell(fitted, asked, options.draws), grow(parts.train, asked)
+        at_cut = asked.series // parts.valid.num_series == ORIGINS.index(int(ushcn.CUT))
+        for name, mean in (("the run", own), ("trees", other), ("the mean of both", (own + other) / 2)):
+            square = np.where(asked.mask, (mean - asked.truth) ** 2, 0.0)
+            both = (square[some].sum() / asked.mask[some].sum() for some in (at_cut, slice(None)))
+            scores = zip(("after t = 150", "nine times"), both, strict=True)
+            rows.append({"run": run.name, "by": name} | {when: round(float(mse), 4) for when, mse in scores})
+            print(rows[-1], flush=True)
+    write_rows(options.results, rows)
 
 
-def fit(train: Questions, choose: Questions, channel: int) -> tuple[HistGradientBoostingRegressor, int]:
-    """The trees of one variable, and how many of them are best on the questions that choose."""
-    own, other = train.channel == channel, choose.channel == channel
-    tried = []
-    for rate, leaves, least in SHAPES:
-        trees = HistGradientBoostingRegressor(
-            learning_rate=rate,
-            max_iter=NUM_TREES,
-            max_leaf_nodes=leaves,
-            min_samples_leaf=least,
-            l2_regularization=5.0,
-            max_features=0.3,
-            early_stopping=False,
-            random_state=0,
-        ).fit(train.features[own], train.truth[own])
-        errors = [np.mean((p - choose.truth[other]) ** 2) for p in trees.staged_predict(choose.features[other])]
-        tried.append((min(errors), int(np.argmin(errors)), trees))
-    _, count, trees = min(tried, key=lambda each: each[0])
-    return trees, count
+def ask(table: Table, cuts: np.ndarray) -> Task:
+    return evaluation.prediction(table, after=cuts, num_rows=ushcn.NUM_NEXT, from_start=True)
 
 
-def mse(models: list[tuple[HistGradientBoostingRegressor, int]], asked: Questions) -> float:
-    """The mean squared error over all values that are asked for."""
-    errors = np.zeros(len(asked.truth))
-    for channel, (trees, count) in enumerate(models):
-        own = asked.channel == channel
-        foretold = next(p for n, p in enumerate(trees.staged_predict(asked.features[own])) if n == count)
-        errors[own] = foretold - asked.truth[own]
-    return float(np.mean(errors**2))
+def foretell(fitted: Fitted, asked: Task, draws: int) -> np.ndarray:
+    """What a run foretells: (query, channel)."""
+    request = inference.Request(asked.visible, asked.series, asked.times)
+    how = {"levels": (0.5,), "num_samples": draws, "seed": 0, "method": fitted.ways.forecast}
+    return inference.forecast(fitted.model, fitted.frame, request, **how).mean
 
 
-def ask(table: Table, seed: int | None = None) -> Questions:
-    """The questions after random cuts of every station, or without a seed after t = 150."""
-    rng, asked = np.random.default_rng(seed), []
-    for start, end in zip(table.starts[:-1], table.starts[1:], strict=True):
-        station = Station(table.times[start:end], table.values[start:end], table.mask[start:end])
-        if seed is None:
-            cuts = [int(np.searchsorted(station.times, CUT, side="right")) - 1]
-        else:
-            possible = np.arange(LEAST_PAST, len(station.times) - NUM_NEXT)
-            cuts = rng.choice(possible, min(CUTS, len(possible)), replace=False) if len(possible) else []
-        asked += [question for row in cuts if row >= 0 for question in questions(station, int(row))]
-    features, truth, channel = zip(*asked, strict=True)
-    return Questions(np.array(features), np.array(truth), np.array(channel))
+def grow(train: Table, asked: Task) -> np.ndarray:
+    """What trees foretell that learned from the training stations: (query, channel)."""
+    lessons = [ask(train, part) for part in np.array_split(CUTS, 8)]  # a few at once: each is a copy of all stations
+    features, wanted = np.concatenate([features_of(lesson) for lesson in lessons]), features_of(asked)
+    truth, mask = (np.concatenate([getattr(lesson, name) for lesson in lessons]) for name in ("truth", "mask"))
+    least, mean = truth.min(axis=0), np.zeros_like(asked.truth)
+    for channel, (loss, count) in enumerate(zip(LOSSES, COUNTS, strict=True)):
+        seen, below = mask[:, channel], least[channel] if loss == "poisson" else 0.0
+        for seed in SEEDS:
+            trees = HistGradientBoostingRegressor(
+                loss=loss, max_iter=count, early_stopping=False, l2_regularization=5.0, random_state=seed, **TREES
+            ).fit(features[seen], truth[seen, channel] - below)
+            mean[:, channel] += (trees.predict(wanted) + below) / len(SEEDS)
+    return mean
 
 
-def questions(station: Station, row: int) -> list[tuple[list[float], float, int]]:
-    """Features, truth and variable of each value in the rows after a cut."""
-    times, values, mask = station
-    past, asked = past_features(station, row), []
-    for later in range(row + 1, min(row + 1 + NUM_NEXT, len(times))):
-        apart = (times[later] - times[: row + 1] + YEAR / 2) % YEAR - YEAR / 2
-        near = (np.abs(apart) < SEASON)[:, None] & mask[: row + 1]
-        season = [mean(values[: row + 1, channel][near[:, channel]]) for channel in range(values.shape[1])]
-        angle = 2 * np.pi * times[later] / YEAR * np.array([1, 2])
-        when = [times[later] - times[row], later - row, *np.sin(angle), *np.cos(angle)]
-        asked += [([*past, *season, *when], values[later, c], int(c)) for c in np.flatnonzero(mask[later])]
-    return asked
+def features_of(asked: Task) -> np.ndarray:
+    """What trees read of each query; they are in the order of their series."""
+    starts, features = asked.visible.starts, []
+    for series in np.unique(asked.series):
+        rows = slice(starts[series], starts[series + 1])
+        past = Past(asked.visible.times[rows], asked.visible.values[rows], asked.visible.mask[rows])
+        known = known_at_cut(past)
+        for time in asked.times[asked.series == series]:
+            age = time - past.times[-1] if len(past.times) else np.nan
+            angle = 2 * np.pi * time / ushcn.YEAR * np.array([1, 2])
+            features.append([*known, *season_of(past, time), age, *np.sin(angle), *np.cos(angle)])
+    return np.array(features)
 
 
-def past_features(station: Station, row: int) -> list[float]:
-    """What is known of every variable at a cut."""
+def known_at_cut(past: Past) -> list[float]:
+    """Of every variable its last two values and their ages, means over windows and of all, and of rain and snow how
+    often there was any and how much of it."""
     features = []
-    for channel in range(station.values.shape[1]):
-        seen = np.flatnonzero(station.mask[: row + 1, channel])
-        values, ages = station.values[seen, channel], station.times[row] - station.times[seen]
-        for number in range(1, 5):
-            features += [values[-number], ages[-number]] if number <= len(seen) else [np.nan, np.nan]
-        features += [mean(values), values.std() if len(seen) else np.nan, values.max(initial=-np.inf)]
-        features += [mean(values[ages < window]) for window in WINDOWS]
-    return [value if np.isfinite(value) else np.nan for value in features]
+    for channel in range(past.values.shape[1]):
+        seen = past.mask[:, channel]
+        values, ages = past.values[seen, channel], past.times[-1:].sum() - past.times[seen]
+        for number in (1, 2):
+            features += [values[-number], ages[-number]] if number <= len(values) else [np.nan, np.nan]
+        features += [mean_of(values[ages < window]) for window in (*WINDOWS, np.inf)]
+        more = values - values.min(initial=np.inf) if len(values) else values
+        features += [mean_of(more > 0), mean_of(np.log1p(more)), mean_of(more[ages < WINDOWS[1]] > 0)]
+    return features
 
 
-def mean(values: np.ndarray) -> float:
+def season_of(past: Past, time: float) -> list[float]:
+    """Of every variable its mean in the season of this time, how much was seen then, and how often it was not at its
+    least."""
+    apart = (time - past.times + ushcn.YEAR / 2) % ushcn.YEAR - ushcn.YEAR / 2
+    weights, features = np.exp(-0.5 * (apart / SEASON) ** 2), []
+    for channel in range(past.values.shape[1]):
+        seen = past.mask[:, channel]
+        near, values = weights[seen], past.values[seen, channel]
+        total = near.sum()
+        more = values > values.min(initial=np.inf)
+        features += [near @ values / total if total > 0.1 else np.nan, total, near @ more / (total + 0.5)]
+    return features
+
+
+def mean_of(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else np.nan
 
 
