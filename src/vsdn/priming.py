@@ -16,8 +16,8 @@ from vsdn.models import AbstractModel
 
 MOST_SERIES = 128  # that are looked at, evenly spread
 MOST_ROWS = 256  # of each, the first
-NUM_STEPS = 60
-RATE = 0.2
+NUM_STEPS = 40
+MOST_TRIES = 6  # of a step's length
 
 
 class Rows(NamedTuple):
@@ -77,18 +77,24 @@ def lay_out(table: Table, scaler: Scaler, speeds: tuple[float, ...] = ()) -> Row
 
 
 def fit_keeper(keeper: AbstractKeeper, rows: Rows) -> AbstractKeeper:
-    """The keeper with the least loss, by a short descent from rates that fit the usual gap between rows."""
-    descent = optax.adam(optax.cosine_decay_schedule(RATE, NUM_STEPS))
+    """The keeper with the least loss, by some steps of L-BFGS from rates that fit the usual gap between rows."""
+    descent = optax.lbfgs(linesearch=optax.scale_by_zoom_linesearch(max_linesearch_steps=MOST_TRIES))
 
     @eqx.filter_jit
     def run(keeper: AbstractKeeper, rows: Rows) -> AbstractKeeper:
-        def step(carry, _):
-            keeper, state = carry
-            change, state = descent.update(eqx.filter_grad(loss)(keeper, rows), state)
-            return (eqx.apply_updates(keeper, change), state), None
+        begin, fixed = eqx.partition(keeper, eqx.is_inexact_array)
+        cost = lambda numbers: loss(eqx.combine(numbers, fixed), rows)
+        look = optax.value_and_grad_from_state(cost)
 
-        begin = (keeper, descent.init(eqx.filter(keeper, eqx.is_inexact_array)))
-        return jax.lax.scan(step, begin, length=NUM_STEPS)[0][0]
+        def step(carry, _):
+            numbers, state = carry
+            value, slope = look(numbers, state=state)
+            change, state = descent.update(slope, state, numbers, value=value, grad=slope, value_fn=cost)
+            return (optax.apply_updates(numbers, change), state), None
+
+        numbers, _ = jax.lax.scan(step, (begin, descent.init(begin)), length=NUM_STEPS)[0]
+        better = cost(numbers) < cost(begin)  # not where something was no number
+        return eqx.combine(jax.tree.map(lambda new, old: jnp.where(better, new, old), numbers, begin), fixed)
 
     usual_gap = jnp.nanmedian(jnp.where(rows.gap > 0, rows.gap, jnp.nan))
     return run(keeper.paced(jnp.where(usual_gap > 0, usual_gap, 1.0)), rows)
