@@ -87,6 +87,28 @@ def test_a_trend_that_was_made_is_found():
     assert loss(best, rows) - 0.02 < loss(found, rows) < loss(best, rows) + 0.03  # nats a value
 
 
+@pytest.mark.slow
+def test_the_belief_that_made_the_data_is_found():
+    """A mean of each series, weather that both variables share and that fades, and noise: foretold as well as by the
+    model that made them, however far the descent begins from it."""
+    shared = []
+
+    def first(times, rng):
+        shared.append(ornstein_uhlenbeck(0.8)(times, rng))
+        return rng.normal() + 0.7 * shared[-1] + 0.3 * rng.normal(size=len(times))
+
+    def second(times, rng):
+        return 2.0 * rng.normal() - 0.5 * shared.pop(0) + 0.1 * rng.normal(size=len(times))
+
+    rows = lay_out(*make_table([first, second]))
+    loads = np.zeros((3, 2, 2), np.float32)  # a mean, and two departures, of which the second is not there
+    loads[0], loads[1, :, 0] = np.diag([1.0, 2.0]), [0.7, -0.5]
+    rates, noises = np.log([0.8, 0.1]).astype(np.float32), np.log([0.3, 0.1]).astype(np.float32)
+    numbers = lambda keeper: [keeper.loads, keeper.log_rate, keeper.log_noise]
+    best = eqx.tree_at(numbers, Linear(2, ()), [loads, rates, noises])
+    assert loss(fit_keeper(Linear(2, ()), rows), rows) < loss(best, rows) + 0.005  # nats a value
+
+
 @pytest.mark.parametrize("model", ["vsdn-s", "latent-ode"])
 def test_a_fit_with_a_spread_memory_begins_with_units_that_hold_as_long_as_series_are(model, tmp_path):
     """Of the training part's series that have more than one row, the middle one."""
