@@ -155,7 +155,7 @@ class Linear(AbstractKeeper):
         return Parts(Belief(mean, told.reshape(*kept.shape[:-1], count, count)), self._said(said))
 
     def _said(self, kept: Float[Array, "*any kept"]) -> Said:
-        """What the end of it is."""
+        """What is said, which is the end of it."""
         shown, channels = kept[..., -self.shown_size :], len(self.usual)
         means, log_scale, clock = jnp.split(shown, np.cumsum([(2 + NUM_FADING) * channels, channels]), axis=-1)
         return Said(means.reshape(*kept.shape[:-1], -1, channels), log_scale, clock)
