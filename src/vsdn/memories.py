@@ -336,7 +336,7 @@ class ODERNN(AbstractFlowingMemory):
         return shown._replace(whole=join(moved.post, along.whole))
 
     def _keep(self, grid: Grid, begin: Float[Array, " kept"]) -> Memory:
-        """What is kept along the grid, as far as it is shown, and the whole, which compiles to nothing if it is unused."""
+        """What is kept along the grid, as far as it is shown, and the whole (compiled away if it is unused)."""
         keeper = self._keeper
         show = lambda kept: kept[-keeper.shown_size :]
 
