@@ -274,7 +274,7 @@ class ODERNN(AbstractFlowingMemory):
         if self.keeper is None:
             return h
         moving, kept = self._split(h)
-        return jnp.concatenate([moving, kept[..., -self.keeper.shown_size :]], axis=-1)
+        return jnp.concatenate([moving, self.keeper.show(kept)], axis=-1)
 
     def timed(self, h: Float[Array, " hidden"], clock: Float[Array, " clock"]) -> Float[Array, " hidden"]:
         if self.keeper is None:
@@ -338,13 +338,12 @@ class ODERNN(AbstractFlowingMemory):
     def _keep(self, grid: Grid, begin: Float[Array, " kept"]) -> Memory:
         """What is kept along the grid, as far as it is shown, and the whole (compiled away if it is unused)."""
         keeper = self._keeper
-        show = lambda kept: kept[-keeper.shown_size :]
 
         def step(kept, at):
             dt, clock, y, mask, told = at
             pre = keeper.timed(keeper.after(kept, dt), clock)
             post, memory = _told(told, pre, keeper.take(pre, jnp.where(mask, y, 0.0), mask))
-            return post, jax.tree.map(show, memory)._replace(whole=post)
+            return post, jax.tree.map(keeper.show, memory)._replace(whole=post)
 
         return jax.lax.scan(step, begin, (grid.dt, grid.clock, grid.values, grid.mask, grid.told))[1]
 

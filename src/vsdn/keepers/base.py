@@ -56,6 +56,10 @@ class AbstractKeeper(eqx.Module):
         """How many numbers networks read of it."""
         return self.size
 
+    def show(self, kept: Float[Array, "*any kept"]) -> Float[Array, "*any shown"]:
+        """The end of it, to which `read` and `foretell` say the same as to the whole."""
+        return kept[..., -self.shown_size :]
+
     def read(self, kept: Float[Array, "*any kept"]) -> Float[Array, "*any read"]:
         """What networks read of it: all, or what matters."""
         return kept

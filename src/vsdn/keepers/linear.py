@@ -156,6 +156,6 @@ class Linear(AbstractKeeper):
 
     def _said(self, kept: Float[Array, "*any kept"]) -> Said:
         """What is said, which is the end of it."""
-        shown, channels = kept[..., -self.shown_size :], len(self.usual)
+        shown, channels = self.show(kept), len(self.usual)
         means, log_scale, clock = jnp.split(shown, np.cumsum([(2 + NUM_FADING) * channels, channels]), axis=-1)
         return Said(means.reshape(*kept.shape[:-1], -1, channels), log_scale, clock)
