@@ -1,15 +1,17 @@
-"""Lessons: series are cut, begun, hidden and shifted by their share, and what a step is not shown changes nothing."""
+"""Lessons: series are cut, begun, hidden, stretched and shifted by their share, and what a step is not shown changes nothing."""
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pyarrow as pa
 import pytest
 from examples import make_model, make_table
 
 from vsdn import lessons
 from vsdn.batches import Batches
 from vsdn.data import Scaler
+from vsdn.frames import read_table
 from vsdn.marching import Marching, make_grids
 
 pytestmark = pytest.mark.usefixtures("lenient")
@@ -99,16 +101,45 @@ def test_what_came_before_a_series_began_is_never_read(parts, name, key):
 
 def test_given_rows_are_shifted_together_and_no_others(parts, key):
     given = lessons.give(parts[0].load(parts[0].epoch()[0]), 2)
-    moved = jax.jit(jax.vmap(lambda key: lessons.shift(given, 0.3, key=key).grid.values))(jr.split(key, 500))
-    by = np.asarray(moved - given.grid.values)
     told = np.asarray(given.grid.told[..., None] & given.grid.mask)
+    check_shifts(given, told, lessons.shift_given, key)
+
+
+def test_whole_series_are_shifted_together_and_nothing_unseen(parts, key):
+    whole = parts[0].load(parts[0].epoch()[0])
+    check_shifts(whole, np.asarray(whole.grid.mask), lessons.shift, key)
+
+
+def check_shifts(batch, told, shift, key):
+    """What is told is shifted, in every row of a series by as much, by numbers of the deviation asked for."""
+    moved = jax.jit(jax.vmap(lambda key: shift(batch, 0.3, key=key).grid.values))(jr.split(key, 500))
+    by = np.asarray(moved - batch.grid.values)
     assert not by[:, ~told].any()
     least, most = np.where(told, by, np.inf).min(axis=2), np.where(told, by, -np.inf).max(axis=2)
     some = least[:, told.any(axis=1)]
     np.testing.assert_allclose(some, most[:, told.any(axis=1)], atol=1e-5)
     assert abs(some.std() - 0.3) < 4.5 * 0.3 / (2 * some.size) ** 0.5
     assert np.abs(np.corrcoef(some.T) - np.eye(some.shape[1])).max() < 4.5 / 500**0.5
-    assert lessons.shift(given, 0.0, key=key) is given
+    assert shift(batch, 0.0, key=key) is batch
+
+
+def test_a_stretched_series_moves_as_fast_as_its_rates_say(key):
+    """Ways that are walked at a steady speed, which is a variable, too; what is no rate is as it was."""
+    speeds, times = np.array([1.0, 2.0, 5.0, 9.0]), np.arange(6.0)
+    way, speed = speeds[:, None] * times, np.broadcast_to(speeds[:, None], (4, 6))
+    frame = {"id": np.repeat(np.arange(4), 6), "time": np.tile(times, 4), "way": way.ravel(), "speed": speed.ravel()}
+    table = read_table(pa.table(frame))
+    scaler = Scaler.fit(table, 2.0)
+    batch = next(iter(Batches.make(make_grids(table, scaler, Marching(10.0)), 4, 1)))
+    rest = jnp.asarray(scaler.scale(np.array([np.nan, 0.0])), batch.grid.dt.dtype)
+    run = jax.jit(jax.vmap(lambda key: lessons.stretch(batch, 0.2, rest, key=key).grid))(jr.split(key, 2000))
+    values, dt = scaler.unscale(np.asarray(run.values))[:, :, :6], scaler.time_scale * np.asarray(run.dt)[:, :, 1:6]
+    np.testing.assert_allclose(np.diff(values[..., 0], axis=2) / dt, values[:, :, 1:, 1], rtol=1e-5)
+    np.testing.assert_array_equal(run.values[..., 0], jnp.broadcast_to(batch.grid.values[..., 0], (2000, 4, 7)))
+    pace = np.log(values[:, :, 0, 1] / speeds)
+    assert abs(pace.std() - 0.2) < 4.5 * 0.2 / (2 * pace.size) ** 0.5
+    assert np.abs(np.corrcoef(pace.T) - np.eye(4)).max() < 4.5 / 2000**0.5
+    assert lessons.stretch(batch, 0.0, rest, key=key) is batch
 
 
 def test_rows_are_hidden_from_the_memory_by_their_share_and_scored_all_the_same(parts, key):

@@ -99,6 +99,25 @@ def test_what_is_shifted_must_be_given():
         choose(shifted, make_table(20))
 
 
+def test_what_is_stretched_keeps_to_no_calendar_and_rates_are_for_it():
+    stretched = Settings().with_values({"stretch": 0.1})
+    with pytest.raises(SettingsError, match="do not keep to a calendar: set stretch or periods, not both"):
+        choose(stretched.with_values({"periods": [7.0]}), make_table(20))
+    with pytest.raises(SettingsError, match="rates grow as series run faster: set stretch, too"):
+        choose(Settings().with_values({"rates": {"a": 0.0}}), make_table(20))
+
+
+def test_rates_have_their_rest_in_the_models_units():
+    table = make_table(20)
+    first, *others = table.variables
+    settings = Settings().with_values({"stretch": 0.1, "rates": {first: 3.0}})
+    plan = make_plan(table, None, settings)
+    assert plan.train.rest[0] == pytest.approx((3.0 - plan.scaler.mean[0]) / plan.scaler.std[0])
+    assert np.isnan(plan.train.rest[1:]).all() and len(plan.train.rest) == 1 + len(others) > 1
+    with pytest.raises(SettingsError, match=f"rates names 'speed', but the table's variables are .*{first}"):
+        make_plan(table, None, settings.with_values({"rates": {"speed": 0.0}}))
+
+
 def test_windows_keep_every_row_and_their_size():
     table = make_table(5, max_rows=30)
     pieces = cut_windows(table, 7)

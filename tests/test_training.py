@@ -135,7 +135,7 @@ def test_the_kl_warms_up(parts):
     settings = Settings().with_values(TINY | {"objective": "vae", "beta": 100.0, "kl_warmup": 50, "epochs": 100})
     state = training.first_state(model, parts[0], settings)
     static = eqx.partition(model, eqx.is_inexact_array)[1]
-    update = training.make_update(static, training.make_optimiser(settings.training, 10), settings, 2)
+    update = training.make_update(static, training.make_optimiser(settings.training, 10), settings, 2, parts[0].rest)
     batch = parts[0].load(parts[0].epoch()[0])
     early = update(state, batch).loss_sum
     late = update(state._replace(step=jnp.asarray(99, jnp.int32)), batch).loss_sum
@@ -147,7 +147,7 @@ def test_every_step_has_noise_of_its_own(parts):
     model = make_model("vsdn-f", clock_size=0)
     settings = Settings().with_values(TINY | {"epochs": 1})
     static = eqx.partition(model, eqx.is_inexact_array)[1]
-    update = training.make_update(static, training.make_optimiser(settings.training, 10), settings, 2)
+    update = training.make_update(static, training.make_optimiser(settings.training, 10), settings, 2, parts[0].rest)
     state, batch = training.first_state(model, parts[0], settings), parts[0].load(parts[0].epoch()[0])
     losses = {float(update(state._replace(step=jnp.asarray(step, jnp.int32)), batch).loss_sum) for step in (0, 1, 2)}
     assert len(losses) == 3
@@ -168,8 +168,10 @@ def test_a_batch_that_is_filled_up_counts_its_own_series_only(parts):
     assert last.grid.dt.shape[0] == 12
 
 
-@pytest.mark.parametrize("values", [{"begin_share": 1.0}, {"given_rows": 2, "given_shift": 1.0}])
-def test_a_step_begins_and_shifts_series_by_the_settings(parts, values):
+@pytest.mark.parametrize(
+    "values", [{"begin_share": 1.0}, {"given_rows": 2, "given_shift": 1.0}, {"shift": 1.0}, {"stretch": 0.5}]
+)
+def test_a_step_begins_shifts_and_stretches_series_by_the_settings(parts, values):
     """The same first step from the same weights: its loss tells whether the series were others."""
     model = make_model("ode-rnn", clock_size=0)
     loss = lambda **values: next(iter(run(model, parts, epochs=1, **values)[0]))[0].loss_sum

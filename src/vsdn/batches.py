@@ -29,13 +29,15 @@ class Batches:
     num_points: np.ndarray  # of each bucket, one point of padding at least
     num_rows: np.ndarray
     batch_size: int
+    rest: np.ndarray  # what each variable that is a rate would be if nothing moved, in the model's units; else NaN
 
     @classmethod
-    def make(cls, grids: GridSet, batch_size: int, num_buckets: int) -> "Batches":
+    def make(cls, grids: GridSet, batch_size: int, num_buckets: int, *, rest: np.ndarray | None = None) -> "Batches":
         ends = bucket_lengths(grids.num_points, num_buckets)
         bucket = np.searchsorted(ends, grids.num_points)
         rows = [max(1, grids.num_rows[bucket == number].max(initial=0)) for number in range(len(ends))]
-        return cls(grids, bucket, ends + 1, np.array(rows), min(batch_size, len(bucket)))
+        rest = np.full(grids.mask.shape[1], np.nan) if rest is None else rest
+        return cls(grids, bucket, ends + 1, np.array(rows), min(batch_size, len(bucket)), rest)
 
     def epoch(self, rng: np.random.Generator | None = None) -> list[np.ndarray]:
         """The series numbers of each batch of one pass; shuffled, series and batches, if `rng` is given."""

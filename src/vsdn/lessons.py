@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vsdn.batches import Batch
 from vsdn.grids import Grid, since, until
@@ -61,13 +61,38 @@ def give(batch: Batch, num_rows: int | None) -> Batch:
 
 
 def shift(batch: Batch, deviation: float, *, key: PRNGKeyArray) -> Batch:
+    """The batch with its series shifted, each variable of a series by as much in all of its rows."""
+    return _shift(batch, batch.grid.mask, deviation, key=key)
+
+
+def shift_given(batch: Batch, deviation: float, *, key: PRNGKeyArray) -> Batch:
     """The batch with the rows that are told shifted, each variable of a series by as much in all of them."""
-    if deviation == 0 or batch.grid.told is None:
+    if batch.grid.told is None:
+        return batch
+    return _shift(batch, batch.grid.told[..., None] & batch.grid.mask, deviation, key=key)
+
+
+def _shift(batch: Batch, shifted: Bool[Array, "batch point channel"], deviation: float, *, key: PRNGKeyArray) -> Batch:
+    if deviation == 0:
         return batch
     values = batch.grid.values
     by = deviation * jr.normal(key, (values.shape[0], 1, values.shape[2]), values.dtype)
-    shifted = batch.grid.told[..., None] & batch.grid.mask
     return batch._replace(grid=batch.grid._replace(values=jnp.where(shifted, values + by, values)))
+
+
+def stretch(batch: Batch, deviation: float, rest: Float[Array, " channel"], *, key: PRNGKeyArray) -> Batch:
+    """The batch with each series run at a pace of its own, whose logarithm has this `deviation`.
+
+    `rest` is what each variable that is a rate would be if nothing moved, NaN for the others: as a series runs faster,
+    so its rates grow.
+    """
+    if deviation == 0:
+        return batch
+    dt, values = batch.grid.dt, batch.grid.values
+    pace = jnp.exp(deviation * jr.normal(key, (values.shape[0], 1), values.dtype))
+    grown = rest + (values - rest) * pace[..., None]
+    values = jnp.where(jnp.isnan(rest), values, grown)
+    return batch._replace(grid=batch.grid._replace(dt=dt / pace, values=values))
 
 
 def thinned(batch: Batch, num_rows: int | None) -> Batch:

@@ -7,6 +7,7 @@ import numpy as np
 from vsdn.batches import Batches
 from vsdn.data import Scaler, Table, TimeAxis, default_max_step, default_time_scale
 from vsdn.errors import DataError, SettingsError
+from vsdn.framefiles import listing
 from vsdn.frames import parse_times
 from vsdn.marching import Marching, make_grids
 from vsdn.settings import DataSettings, ModelSettings, Settings
@@ -67,7 +68,7 @@ def make_plan(table: Table, valid: Table | None, settings: Settings, scaler: Sca
     return Plan(
         settings,
         scaler,
-        Batches.make(make_grids(train, scaler, marching), size, buckets or 1),
+        Batches.make(make_grids(train, scaler, marching), size, buckets or 1, rest=rest_of(settings, table, scaler)),
         Batches.make(make_grids(parts.valid, scaler, marching, scored=parts.scored), min(size, 256), 1),
         notes=(_say(parts, valid), *_unheeded(settings.model), *_on_values(parts.train, settings.model)),
     )
@@ -144,27 +145,12 @@ def _unheeded(model: ModelSettings) -> tuple[str, ...]:
 
 def choose(settings: Settings, table: Table) -> Settings:
     """The settings with every open one chosen from the training table."""
+    check(settings)
     data, training, model = settings.data, settings.training, settings.model
     rows, channels = np.diff(table.starts), len(table.variables)
     size = 32 if channels <= 8 else 64 if channels <= 32 else 128
     time_scale = data.time_scale or default_time_scale(table)
     window = data.window or (WINDOW if rows.max() > 2 * WINDOW and data.start is None else None)
-    if data.window is not None and data.start is not None:
-        raise SettingsError(
-            "a window cuts series into pieces, which have no common start: set window or start, not both"
-        )
-    if training.begin_share and data.start is not None:
-        raise SettingsError(
-            "series that begin at a random row have no common start: set begin_share or start, not both"
-        )
-    if settings.objective.save_memory and model.model not in SEGMENTED:
-        raise SettingsError(f"save_memory is for {' and '.join(SEGMENTED)}, not for {model.model}")
-    if settings.training.hide_share and model.model not in FLOWING:
-        raise SettingsError(f"hide_share is for {', '.join(FLOWING)}, not for {model.model}")
-    if settings.training.given_rows and model.model not in (*FLOWING, "latent-ode"):
-        raise SettingsError(f"given_rows is for {', '.join(FLOWING)} and latent-ode, not for {model.model}")
-    if training.given_shift and not training.given_rows:
-        raise SettingsError("given_shift shifts the rows that are given: set given_rows, too")
     pieces = table.num_series if window is None else int(np.ceil(rows / window).sum())
     batches = -(-pieces // training.batch_size)
     epochs = int(np.clip(-(-3000 // batches), 40, 300)) if training.epochs is None else training.epochs
@@ -182,6 +168,43 @@ def choose(settings: Settings, table: Table) -> Settings:
             "epochs": 0 if model.model == "mean" else epochs,
         }
     )
+
+
+def check(settings: Settings) -> None:
+    """Refuses settings that do not go together."""
+    data, training, model = settings.data, settings.training, settings.model.model
+    if data.window is not None and data.start is not None:
+        raise SettingsError(
+            "a window cuts series into pieces, which have no common start: set window or start, not both"
+        )
+    if training.begin_share and data.start is not None:
+        raise SettingsError(
+            "series that begin at a random row have no common start: set begin_share or start, not both"
+        )
+    if training.stretch and data.periods:
+        raise SettingsError(
+            "series that run faster or slower do not keep to a calendar: set stretch or periods, not both"
+        )
+    if training.rates and not training.stretch:
+        raise SettingsError("rates grow as series run faster: set stretch, too")
+    if settings.objective.save_memory and model not in SEGMENTED:
+        raise SettingsError(f"save_memory is for {' and '.join(SEGMENTED)}, not for {model}")
+    if training.hide_share and model not in FLOWING:
+        raise SettingsError(f"hide_share is for {', '.join(FLOWING)}, not for {model}")
+    if training.given_rows and model not in (*FLOWING, "latent-ode"):
+        raise SettingsError(f"given_rows is for {', '.join(FLOWING)} and latent-ode, not for {model}")
+    if training.given_shift and not training.given_rows:
+        raise SettingsError("given_shift shifts the rows that are given: set given_rows, too")
+
+
+def rest_of(settings: Settings, table: Table, scaler: Scaler) -> np.ndarray:
+    """What each variable that is a rate would be if nothing moved, in the model's units; NaN for the others."""
+    rest = np.full(len(table.variables), np.nan)
+    for name, value in settings.training.rates.items():
+        if name not in table.variables:
+            raise SettingsError(f"rates names {name!r}, but the table's variables are {listing(table.variables)}")
+        rest[table.variables.index(name)] = value
+    return scaler.scale(rest)
 
 
 def cut_windows(table: Table, window: int) -> Table:

@@ -178,6 +178,22 @@ class TrainingSettings(Section):
         description="in training the given rows (see given_rows) are shifted at random, each variable alike in all of "
         "them, by so many of its deviations",
     )
+    shift: float = Field(
+        default=0.0,
+        ge=0,
+        description="in training whole series are shifted at random, each variable by so many of its deviations",
+    )
+    stretch: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="in training series run faster or slower at random: the deviation of the logarithm of their pace",
+    )
+    rates: dict[str, float] = Field(
+        default={},
+        description="variables that tell how fast something goes, each with its value at rest: they grow with the pace "
+        "of a series (see stretch)",
+    )
     learning_rate: float = Field(default=5e-3, gt=0, description="at its highest")
     schedule: Literal["cosine", "constant"] = Field(
         default="cosine", description="of the learning rate, after its warm-up"

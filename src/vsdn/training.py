@@ -130,7 +130,7 @@ def mean_loss(
 
 
 def make_update(
-    static: Any, optimiser: optax.GradientTransformation, settings: Settings, num_batches: int
+    static: Any, optimiser: optax.GradientTransformation, settings: Settings, num_batches: int, rest: np.ndarray
 ) -> Callable[[TrainState, Batch], TrainState]:
     """One step: a finite loss and gradient move the weights, any other is skipped and counted."""
     objective = settings.objective
@@ -141,12 +141,7 @@ def make_update(
         seed_key = jr.key(settings.training.seed)
         key, cut_key = jr.fold_in(seed_key, state.step), jr.fold_in(seed_key, ~state.step)  # no step is numbered so
         beta = objective.beta * jnp.minimum((state.step + 1) / warmup_steps, 1.0)
-        least = (settings.training.given_rows or 1) + 1  # one of them is foretold from the others
-        batch = lessons.begin(batch, settings.training.begin_share, least, key=jr.fold_in(cut_key, 2))
-        batch = lessons.cut(batch, settings.training.cut_share or 0.0, key=cut_key)
-        batch = lessons.hide(batch, settings.training.hide_share, key=jr.fold_in(cut_key, 1))
-        batch = lessons.give(batch, settings.training.given_rows)
-        batch = lessons.shift(batch, settings.training.given_shift, key=jr.fold_in(cut_key, 3))
+        batch = teach(batch, settings.training, rest, key=cut_key)
         loss_of = lambda params: mean_loss(eqx.combine(params, static), batch, beta, settings=objective, key=key)
         loss, grads = jax.value_and_grad(loss_of)(state.params)
         good = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
@@ -164,6 +159,18 @@ def make_update(
         )
 
     return update
+
+
+def teach(batch: Batch, settings: TrainingSettings, rest: np.ndarray, *, key: PRNGKeyArray) -> Batch:
+    """The batch as a step of training is shown it."""
+    least = (settings.given_rows or 1) + 1  # one of them is foretold from the others
+    batch = lessons.begin(batch, settings.begin_share, least, key=jr.fold_in(key, 2))
+    batch = lessons.stretch(batch, settings.stretch, jnp.asarray(rest, batch.grid.dt.dtype), key=jr.fold_in(key, 4))
+    batch = lessons.shift(batch, settings.shift, key=jr.fold_in(key, 5))
+    batch = lessons.cut(batch, settings.cut_share or 0.0, key=key)
+    batch = lessons.hide(batch, settings.hide_share, key=jr.fold_in(key, 1))
+    batch = lessons.give(batch, settings.given_rows)
+    return lessons.shift_given(batch, settings.given_shift, key=jr.fold_in(key, 3))
 
 
 rough_crps = functools.partial(metrics.crps, num_nodes=32)  # to tell epochs apart
@@ -233,7 +240,8 @@ def train(
     training, num_batches = settings.training, len(batches.epoch())
     optimiser = make_optimiser(training, num_batches * (training.epochs or 0))
     static = eqx.partition(model, eqx.is_inexact_array)[1]
-    update, score = make_update(static, optimiser, settings, num_batches), make_score(static, training)
+    update = make_update(static, optimiser, settings, num_batches, batches.rest)
+    score = make_score(static, training)
     by = training.select_by
     valid_loss = make_bound(static, settings) if training.valid_bound or by == "bound" else lambda *_: math.inf
     valid_crps = make_score(static, training, rough_crps) if by == "crps" else lambda *_: math.inf
