@@ -1,4 +1,4 @@
-"""Lessons: series are cut, begun, hidden, stretched and shifted by their share, and what a step is not shown changes nothing."""
+"""Lessons: series are cut, begun, hidden, stretched and shifted as asked; what a step is not shown changes nothing."""
 
 import jax
 import jax.numpy as jnp

@@ -113,7 +113,8 @@ def test_rates_have_their_rest_in_the_models_units():
     settings = Settings().with_values({"stretch": 0.1, "rates": {first: 3.0}})
     plan = make_plan(table, None, settings)
     assert plan.train.rest[0] == pytest.approx((3.0 - plan.scaler.mean[0]) / plan.scaler.std[0])
-    assert np.isnan(plan.train.rest[1:]).all() and len(plan.train.rest) == 1 + len(others) > 1
+    assert np.isnan(plan.train.rest[1:]).all()
+    assert len(plan.train.rest) == 1 + len(others) > 1
     with pytest.raises(SettingsError, match=f"rates names 'speed', but the table's variables are .*{first}"):
         make_plan(table, None, settings.with_values({"rates": {"speed": 0.0}}))
 
