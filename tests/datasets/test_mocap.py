@@ -120,6 +120,18 @@ def test_mocap35_keeps_what_the_papers_keep():
     assert not any("hand" in name or "toes" in name for name in mocap35.VARIABLES)
 
 
+def test_mocap35_knows_what_its_root_would_tell_at_rest(shared_data):
+    """The papers' file has the mean of all 23 walks removed, so that standing still is not nought."""
+    trials = mocap.read_packed(shared_data(mocap.PACKED.name, SOURCE))
+    names = {f"35_{trial:02}" for part in mocap35.TRIALS.values() for trial in part}
+    first = np.stack([trial.frames[: mocap35.NUM_FRAMES, :3] for trial in trials if trial.name in names])
+    steps = np.diff(first, axis=1)
+    mean = np.concatenate([steps, steps[:, -1:]], axis=1).mean(axis=(0, 1))
+    assert len(first) == 23
+    assert list(mocap35.REST) == list(mocap35.VARIABLES[:3])
+    np.testing.assert_allclose(list(mocap35.REST.values()), -mean, atol=2e-6)
+
+
 def test_mocap35_says_what_is_not_there(tmp_path):
     with pytest.raises(DataError, match="trial 35_02 of at least 300 frames was expected"):
         mocap35.build([Recording("35_01", np.zeros((300, 62))), Recording("35_02", np.zeros((299, 62)))])

@@ -31,6 +31,7 @@ NUM_FRAMES = 300
 DROPPED = ("hand", "fingers", "thumb", "toes")
 KEPT = [i for i, name in enumerate(mocap.COLUMNS) if i >= 3 and name.partition("_")[0][1:] not in DROPPED]
 VARIABLES = ("root_VX", "root_VY", "root_VZ", *(mocap.COLUMNS[i] for i in KEPT))
+REST = {"root_VX": 0.000593, "root_VY": 0.000111, "root_VZ": -0.178774}  # of a root that stands still: −its mean
 TRIALS = {"train": range(1, 17), "validation": range(28, 31), "test": range(31, 35)}
 FILE = Source(
     "cmu_mocap/benchmark_npz/mocap35.npz",
