@@ -140,6 +140,8 @@ def test_a_stretched_series_moves_as_fast_as_its_rates_say(key):
     assert abs(pace.std() - 0.2) < 4.5 * 0.2 / (2 * pace.size) ** 0.5
     assert np.abs(np.corrcoef(pace.T) - np.eye(4)).max() < 4.5 / 2000**0.5
     assert lessons.stretch(batch, 0.0, rest, key=key) is batch
+    unseen = batch._replace(grid=batch.grid._replace(mask=jnp.zeros_like(batch.grid.mask)))
+    np.testing.assert_array_equal(lessons.stretch(unseen, 0.2, rest, key=key).grid.values, batch.grid.values)
 
 
 def test_rows_are_hidden_from_the_memory_by_their_share_and_scored_all_the_same(parts, key):

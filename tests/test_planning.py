@@ -105,6 +105,8 @@ def test_what_is_stretched_keeps_to_no_calendar_and_rates_are_for_it():
         choose(stretched.with_values({"periods": [7.0]}), make_table(20))
     with pytest.raises(SettingsError, match="rates grow as series run faster: set stretch, too"):
         choose(Settings().with_values({"rates": {"a": 0.0}}), make_table(20))
+    with pytest.raises(SettingsError, match=r'training.rates is .*: input should be names with values, e.g. {"speed"'):
+        Settings().with_values({"rates": "speed=0"})
 
 
 def test_rates_have_their_rest_in_the_models_units():

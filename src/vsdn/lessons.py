@@ -91,7 +91,7 @@ def stretch(batch: Batch, deviation: float, rest: Float[Array, " channel"], *, k
     dt, values = batch.grid.dt, batch.grid.values
     pace = jnp.exp(deviation * jr.normal(key, (values.shape[0], 1), values.dtype))
     grown = rest + (values - rest) * pace[..., None]
-    values = jnp.where(jnp.isnan(rest), values, grown)
+    values = jnp.where(batch.grid.mask & ~jnp.isnan(rest), grown, values)
     return batch._replace(grid=batch.grid._replace(dt=dt / pace, values=values))
 
 

@@ -191,8 +191,8 @@ class TrainingSettings(Section):
     )
     rates: dict[str, float] = Field(
         default={},
-        description="variables that tell how fast something goes, each with its value at rest: they grow with the pace "
-        "of a series (see stretch)",
+        description="variables that tell how fast something goes, each with its value at rest, as in "
+        'rates={"speed": 0}: they grow with the pace of a series (see stretch)',
     )
     learning_rate: float = Field(default=5e-3, gt=0, description="at its highest")
     schedule: Literal["cosine", "constant"] = Field(
@@ -267,7 +267,8 @@ def first_fault(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{where} is missing"
     came = came if len(came) <= 60 else came[:59] + "…"
-    return f"{where} is {came}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    wanted = 'input should be names with values, e.g. {"speed": 0}' if first["type"] == "dict_type" else first["msg"]
+    return f"{where} is {came}: {wanted[0].lower()}{wanted[1:]}"
 
 
 def parse_assignments(texts: list[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from datafiles import Trap, amc_text, trials, write_downloads, write_packed
 from vsdn.datasets import mocap, mocap35
 from vsdn.datasets.motion import Recording
 from vsdn.errors import DataError
+from vsdn.settings import read_preset
 
 SOURCE = "mocap.cs.cmu.edu (docs/datasets.md tells what is packed how)"
 
@@ -130,6 +131,7 @@ def test_mocap35_knows_what_its_root_would_tell_at_rest(shared_data):
     assert len(first) == 23
     assert list(mocap35.REST) == list(mocap35.VARIABLES[:3])
     np.testing.assert_allclose(list(mocap35.REST.values()), -mean, atol=2e-6)
+    assert read_preset("mocap35")["rates"] == mocap35.REST
 
 
 def test_mocap35_says_what_is_not_there(tmp_path):
