@@ -46,3 +46,13 @@ def test_the_ten_truths_are_where_contributing_says():
     root = DOCS.parent
     for name, test in re.findall(r"`([\w/]+)::(\w+)`", (root / "CONTRIBUTING.md").read_text("utf-8")):
         assert f"def {test}(" in (root / "tests" / f"{name}.py").read_text("utf-8")
+
+
+def test_contributing_names_every_module_once():
+    page = (DOCS.parent / "CONTRIBUTING.md").read_text("utf-8")
+    table = re.search(r"^\| layer \|.*?\n\n", page, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    parts = [path for path in (DOCS.parent / "src" / "vsdn").iterdir() if not path.name.startswith("_")]
+    names = [path.stem for path in parts if path.suffix == ".py"] + [f"{path.name}/" for path in parts if path.is_dir()]
+    assert len(names) > 40
+    assert sorted(re.findall(r"`(\w+/?)`", table[0])) == sorted(names)
