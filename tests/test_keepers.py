@@ -281,3 +281,5 @@ def test_one_keeper_is_made_of_the_settings():
         make_keeper(21, (), ModelSettings(keep_linear=True))
     with pytest.raises(SettingsError, match="keep_trend and keep_linear cannot go together"):
         make(keep_trend=True, keep_linear=True)
+    with pytest.raises(SettingsError, match="tell_error and keep_last cannot go together"):
+        make(keep_last=True, tell_error=True)

@@ -450,7 +450,7 @@ def test_listing_runs_nothing(capsys, tmp_path):
     folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     assert cli.main(["reproduce", "double-ou", "--list", *folders, "--seeds", "10"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 21
+    assert len(lines) == 26
     assert lines[0].split() == ["to", "do", "latent-ode-vae-10"]
     assert list(tmp_path.iterdir()) == []
 
@@ -476,7 +476,7 @@ def test_a_quick_look_is_killed_and_goes_on(tmp_path):
     again = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     assert "2 of 2 runs are done already" in again.stderr
     assert "table.md" in done.stdout
-    assert "Not done yet: 11 of 13 runs" in (tmp_path / "out" / "results" / "table.md").read_text()
+    assert "Not done yet: 13 of 15 runs" in (tmp_path / "out" / "results" / "table.md").read_text()
 
 
 @pytest.mark.slow
@@ -488,7 +488,7 @@ def test_a_quick_look_at_double_ou_fills_every_row(tmp_path, capsys, monkeypatch
     for job in make_jobs(read_plan("double-ou").made_quick()):
         do(job, tmp_path)
     assert cli.main(["reproduce", "double-ou", "--quick", "--out", str(tmp_path)]) == 0
-    assert "13 of 13 runs are done already" in capsys.readouterr().err
+    assert "15 of 15 runs are done already" in capsys.readouterr().err
     page = (tmp_path / "results" / "table.md").read_text()
     assert "Not done yet" not in page
     assert page.count("VSDN-S (IWAE)") == 3

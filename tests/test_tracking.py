@@ -41,7 +41,7 @@ def make_fitted(name: str = "vsdn-f", axis: TimeAxis = TimeAxis(), x64: bool = F
     """A model with fresh weights; those of 64 bits are not those of 32."""
     settings = Settings().with_values({"model": name, "periods": (2.5,), **DATA, **SIZES, **values})
     config = Config(settings=settings, variables=VARIABLES, axis=axis, source=SOURCE)
-    kept = {key: value for key, value in values.items() if key.startswith("keep_")}
+    kept = {key: value for key, value in values.items() if key.startswith("keep_") or key == "tell_error"}
     return Fitted(make_model(name, **kept), config, make_scaler(make_rows()))
 
 
@@ -93,10 +93,10 @@ def test_every_update_leaves_what_the_whole_series_says(name, num_rows):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("kept", ["keep_last", "keep_usual", "keep_trend", "keep_linear"])
+@pytest.mark.parametrize("kept", ["keep_last", "keep_usual", "keep_trend", "keep_linear", "tell_error"])
 def test_what_is_kept_goes_along(kept):
     fitted, table = make_fitted("ode-rnn", start=-0.4, x64=True, **{kept: True}), make_rows(20)
-    assert fitted.model.memory.keeper is not None
+    assert fitted.model.memory.kept(fitted.model.memory.begin()) is not None
     state = follow(fitted, table, draws=2)
     wanted = offline(fitted, table, table.times[-1] + np.array([0.1, 4.0]), draws=2)
     np.testing.assert_allclose(ask(state, table.times[-1] + np.array([0.1, 4.0])), wanted, rtol=1e-9, atol=1e-10)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries, at_rows
+from vsdn.guesses import Guess
 from vsdn.keepers import AbstractKeeper, Foretold, squash
 from vsdn.nets import ACTIVATIONS
 
@@ -125,7 +126,7 @@ class AbstractMemory(eqx.Module):
         return h
 
     def kept(self, h: Float[Array, "*any hidden"]) -> Foretold | None:
-        """What h foretells of each variable by what it keeps as it was seen; None if it keeps nothing so."""
+        """What h foretells of each variable itself, by what it keeps as it was seen or by a guess; None if nothing."""
         return None
 
     @abstractmethod
@@ -231,6 +232,7 @@ class ODERNN(AbstractFlowingMemory):
     cell: eqx.nn.GRUCell
     initial: Float[Array, " hidden"]
     keeper: AbstractKeeper | None
+    guess: Guess | None
 
     def __init__(
         self,
@@ -242,12 +244,15 @@ class ODERNN(AbstractFlowingMemory):
         flow: str,
         activation: str,
         keeper: AbstractKeeper | None = None,
+        guess: Guess | None = None,
         key: PRNGKeyArray,
     ):
         flow_key, cell_key, initial_key = jr.split(key, 3)
-        self.keeper, num_read = keeper, 0 if keeper is None else keeper.read_size
+        self.keeper, self.guess = keeper, guess
+        num_read = 0 if keeper is None else keeper.read_size
+        num_news = 2 * data_size + num_read if guess is None else guess.preparation.size
         self.flow = FLOWS[flow](hidden_size, clock_size, width, activation=activation, key=flow_key)
-        self.cell = eqx.nn.GRUCell(2 * data_size + num_read, hidden_size, key=cell_key)
+        self.cell = eqx.nn.GRUCell(num_news, hidden_size, key=cell_key)
         moving = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
         learned = 0 if keeper is None or keeper.settled else keeper.size
         self.initial = jnp.concatenate([moving, jnp.zeros(learned, moving.dtype)])
@@ -258,6 +263,8 @@ class ODERNN(AbstractFlowingMemory):
         return jnp.concatenate([self.initial, self._keeper.begin(self.initial.dtype)])
 
     def kept(self, h: Float[Array, "*any hidden"]) -> Foretold | None:
+        if self.guess is not None:
+            return self.guess(h)
         return None if self.keeper is None else self._keeper.foretell(self._split(h)[1])
 
     def read(self, h: Float[Array, "*any hidden"]) -> Float[Array, "*any read"]:
@@ -294,9 +301,11 @@ class ODERNN(AbstractFlowingMemory):
     def jump(
         self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
     ) -> Float[Array, " hidden"]:
+        if self.guess is not None:
+            return self._jump_moving(h, self.guess.news(h, y, mask), mask)
         if self.keeper is None:
-            taken = self.cell(jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)]), h)
-            return jnp.where(mask.any(), taken, h)
+            news = jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)])
+            return self._jump_moving(h, news, mask)
         moving, kept = self._split(h)
         y = jnp.where(mask, y, 0.0)
         moved = self._jump_moving(moving, self._news(kept, y, mask), mask)

@@ -26,6 +26,7 @@ HEEDED = {
     "keep_usual": KEEPING,
     "keep_trend": KEEPING,
     "keep_linear": KEEPING,
+    "tell_error": KEEPING,
     "spread_memory": SPREADING,
     "even_pull": DECODING,
 }

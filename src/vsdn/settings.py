@@ -65,6 +65,11 @@ class ModelSettings(Section):
         "usual in a series, its swing with each period, and departures that fade; the decoder foretells the change, in "
         "its deviations. For 20 variables at most",
     )
+    tell_error: bool = Field(
+        default=False,
+        description="vsdn-*, ode-rnn: h foretells each variable itself, and is told how wrong that was and how sure; "
+        "the decoder foretells the change, in its deviations",
+    )
     spread_memory: bool = Field(
         default=False,
         description="vsdn-*, ode-rnn, gru-ode, latent-*: the units of h begin to hold what they took for one row up to "
@@ -72,7 +77,10 @@ class ModelSettings(Section):
     )
     gru_ode_cell: Literal["full", "minimal"] = Field(default="full", description="gru-ode: two gates, or one")
     prep_size: int = Field(
-        default=25, ge=1, le=MOST_UNITS, description="gru-ode: units a variable that prepare what its memory takes"
+        default=25,
+        ge=1,
+        le=MOST_UNITS,
+        description="gru-ode, tell_error: units a variable that prepare what the memory takes",
     )
     bayes_weight: float = Field(
         default=1e-4, ge=0, description="gru-ode: weight of the KL from Bayes' rule to what its memory's jumps do"

@@ -43,7 +43,7 @@ def test_no_change_is_what_is_left_of_the_last_value_seen_of_each_variable(name)
 
 
 @keepers
-@pytest.mark.parametrize("kept", ["keep_last", "keep_usual", "keep_trend", "keep_linear"])
+@pytest.mark.parametrize("kept", ["keep_last", "keep_usual", "keep_trend", "keep_linear", "tell_error"])
 def test_unseen_values_are_never_read(name, kept, key):
     grid, model = make_grid(make_table()), make_model(name, **{kept: True})
     poisoned = grid._replace(values=jnp.where(grid.mask, grid.values, 1e9))
@@ -60,6 +60,18 @@ def test_what_is_kept_fades_alone(key):
     taken = memory.jump(h, jnp.array([5.0, 7.0]), jnp.array([True, False]))
     np.testing.assert_allclose(memory.kept(taken).mean, [5.0, memory.kept(h).mean[1]], rtol=1e-12)
     assert make_model("ode-rnn").memory.kept(h) is None
+
+
+@keepers
+def test_no_change_is_what_the_memory_guesses(name):
+    """With a decoder that tells of no change, forecasts are what h foretells itself, with its own deviation."""
+    grid, model = make_grid(make_table()), still(name, "tell_error")
+    pre = model.memory.forward(grid).pre[grid.rows]
+    mean, log_scale = jax.vmap(model.memory.guess)(pre)
+    params = model.predict(grid, num_samples=2, key=jr.key(0))
+    for path in params:
+        np.testing.assert_allclose(model.likelihood.mean(path), mean, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(model.likelihood.variance(path), np.exp(2 * log_scale), rtol=5e-3)  # its floor
 
 
 def test_moved_parameters_are_those_of_the_moved_variable(key):

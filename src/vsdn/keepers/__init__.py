@@ -15,8 +15,11 @@ MOST_VARIABLES = 20  # of a linear belief, whose covariance grows with the squar
 
 
 def make_keeper(data_size: int, speeds: tuple[float, ...], settings: ModelSettings) -> AbstractKeeper | None:
-    """The keeper that is asked for, if any; what is usual, and a trend, go with the last value."""
-    asked = [name for name in ("keep_usual", "keep_trend", "keep_linear") if getattr(settings, name)]
+    """The keeper that is asked for, if any; what is usual, and a trend, go with the last value, a guess with none."""
+    one_of = ("keep_usual", "keep_trend", "keep_linear", "tell_error")
+    asked = [name for name in one_of if getattr(settings, name)]
+    if settings.tell_error and settings.keep_last:
+        asked.append("keep_last")
     if len(asked) > 1:
         raise SettingsError(f"{' and '.join(asked)} cannot go together: choose one of them")
     if settings.keep_usual:

@@ -9,6 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vsdn.grids import Grid, at_rows
+from vsdn.guesses import Preparation
 from vsdn.likelihoods import Likelihood
 from vsdn.memories import AbstractFlow, AbstractFlowingMemory, Memory
 from vsdn.models.base import Evidence, make_decoder, make_likelihood, masked_log_lik
@@ -43,22 +44,6 @@ class GRUODE(AbstractFlow):
 
 
 NUM_GATES = {"full": 2, "minimal": 1}
-
-
-class Preparation(eqx.Module):
-    """q = m∘ReLU(W [y, mean, log-variance, error] + b), with a W and a b for each variable."""
-
-    weight: Float[Array, "channel prep 4"]
-    bias: Float[Array, "channel prep"]
-
-    def __init__(self, data_size: int, prep_size: int, *, key: PRNGKeyArray):
-        deviation = jnp.sqrt(2.0 / (4 + prep_size))
-        self.weight = deviation * jr.normal(key, (data_size, prep_size, 4))
-        self.bias = jnp.full((data_size, prep_size), 0.1)
-
-    def __call__(self, news: Float[Array, "channel 4"], mask: Bool[Array, " channel"]) -> Float[Array, " input"]:
-        prepared = jax.nn.relu(jnp.einsum("cpn,cn->cp", self.weight, news) + self.bias)
-        return jnp.where(mask[:, None], prepared, 0.0).ravel()
 
 
 class Moments(NamedTuple):

@@ -1,7 +1,7 @@
 """VSDN: a latent SDE whose drift and diffusion follow an ODE-RNN memory of what was seen, with a decoder."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 from vsdn import fused
 from vsdn.encoders import AbstractEncoder, Filter, Smoother
 from vsdn.grids import Grid, Queries, at_rows, last_row, until, within
+from vsdn.guesses import Guess
 from vsdn.keepers import Foretold, make_keeper
 from vsdn.likelihoods import Likelihood
 from vsdn.memories import ODERNN, Memory
@@ -314,15 +315,20 @@ def make_filter(data_size: int, speeds: tuple[float, ...], settings: ModelSettin
 def make_smoother(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> VSDN:
     """VSDN-S with fresh weights."""
     key, backward_key = jr.split(key)
-    backward = make_memory(data_size, speeds, settings, key=backward_key)
+    plain = settings.model_copy(update={"tell_error": False})  # nothing foretells what was before
+    backward = make_memory(data_size, speeds, plain, key=backward_key)
     return _make(Smoother(backward), data_size, speeds, settings, key=key)
 
 
 def make_memory(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> ODERNN:
     """The ODE-RNN that the settings ask for, with fresh weights."""
-    (hidden, _, width), flow, activation = settings.sizes, settings.flow, settings.activation
-    keeper = make_keeper(data_size, speeds, settings)
-    return ODERNN(data_size, 2 * len(speeds), hidden, width, flow=flow, activation=activation, keeper=keeper, key=key)
+    (hidden, _, width), activation = settings.sizes, settings.activation
+    parts: dict[str, Any] = {"keeper": make_keeper(data_size, speeds, settings)}
+    if settings.tell_error:
+        key, guess_key = jr.split(key)
+        parts["guess"] = Guess(data_size, hidden, width, settings.prep_size, activation=activation, key=guess_key)
+    clock_size = 2 * len(speeds)
+    return ODERNN(data_size, clock_size, hidden, width, flow=settings.flow, activation=activation, **parts, key=key)
 
 
 def _make(

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,11 +14,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from vsdn.files import replacing
 from vsdn.panels import COLOURS
 from vsdn.reproduction.curves import CURVE_DIGITS, PARTS, CurveOf
-from vsdn.reproduction.plans import Plan, Row
+from vsdn.reproduction.plans import SCORES, Plan, Row
 from vsdn.reproduction.tables import HEADINGS, Book, Finished, Spread
 
 SHOWN = ("nll", "mse", "crps")
 FAR_APART = 10  # scores of which the largest is so many times the least are drawn by their logarithms
+Where = Literal["outside upper center", "outside lower center"]  # a legend, beside all panels
 FAR_OUT = 6  # scores that lie so many times the middle half's width beyond it are named at the edge
 
 
@@ -31,12 +33,19 @@ def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> 
     places = picture.subplots(1, len(SHOWN), sharey=True, squeeze=False)[0]
     for place, score in zip(places, SHOWN, strict=True):
         lay_scale(place, _draw_score(place, book, rows, task, score))
-        place.set_xlabel(HEADINGS[score], fontsize=9)
+        place.set_xlabel(_unit(plan, score), fontsize=9)
         place.grid(axis="x", lw=0.3)
     places[0].set_yticks(range(len(rows)), [row.title for row in rows], fontsize=8)
     places[0].invert_yaxis()
-    _add_legend(picture, places[0])
+    picture.suptitle(f"{plan.title}\n{plan.tasks[task].title}", fontsize=9)
+    told = f"mean, and standard deviation over {plan.repeated}; less is better"
+    _add_legend(picture, places[0], "outside lower center", told)
     _save(picture, path)
+
+
+def _unit(plan: Plan, score: str) -> str:
+    """E.g. MSE a frame; CRPS is of values always."""
+    return f"{HEADINGS[score]} a {plan.per if score in SCORES else 'value'}" + " (nats)" * (score == "nll")
 
 
 def _draw_score(place: Axes, book: Book, rows: Sequence[Row], task: str, score: str) -> list[tuple[float, float]]:
@@ -78,7 +87,8 @@ def lay_scale(place: Axes, drawn: Sequence[tuple[float, float]]) -> None:
     for mean, height in drawn:
         if not ends[0] <= mean <= ends[1]:
             right = mean > ends[1]
-            text, at = (f"{mean:,.0f} →", ends[1]) if right else (f"← {mean:,.0f}", ends[0])
+            number = f"{mean:,.0f}" if abs(mean) >= 1000 else f"{mean:.3g}"
+            text, at = (f"{number} →", ends[1]) if right else (f"← {number}", ends[0])
             side, box = "right" if right else "left", {"fc": "white", "ec": "none", "pad": 1}
             place.text(at, height, text, ha=side, va="center", fontsize=7, bbox=box)
 
@@ -104,7 +114,7 @@ def draw_curves(plan: Plan, curves: Sequence[CurveOf], path: Path) -> None:
             _draw_column(places[line, column], rows, curves, part)
             places[line, 0].set_ylabel(f"bound, {name}\n(nats a value)", fontsize=9)
     _limit(places)
-    _add_legend(picture, places[0, 0])
+    _add_legend(picture, places[0, 0], "outside upper center")
     _save(picture, path)
 
 
@@ -141,10 +151,11 @@ def _name(row: Row) -> str:
     return row.title.rpartition(", ")[2]
 
 
-def _add_legend(picture: Figure, place: Axes) -> None:
+def _add_legend(picture: Figure, place: Axes, where: Where, title: str | None = None) -> None:
     handles, names = place.get_legend_handles_labels()
     if names:
-        picture.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False, fontsize=9)
+        look = {"ncols": len(names), "frameon": False, "fontsize": 9, "title": title, "title_fontsize": 8}
+        picture.legend(handles, names, loc=where, **look)
 
 
 def _save(picture: Figure, path: Path) -> None:

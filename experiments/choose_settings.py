@@ -1,0 +1,108 @@
+"""How tuned GRU-ODE, the rival, is chosen: on validation parts alone, by a rule that was fixed before the runs: of a
+study's candidates the one with the least MSE is taken.
+
+Example: python experiments/choose_settings.py mocap-gru-ode --data data --out runs/choose
+"""
+
+import argparse
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+from looking import write_rows
+from origins_ushcn import ORIGINS
+
+import vsdn
+from vsdn.datasets import DATASETS, ushcn
+from vsdn.datasets.base import Parts
+from vsdn.fitted import Fitted
+from vsdn.reproduction.plans import read_plan
+
+Values = dict[str, Any]
+SCORES = ("mse", "crps", "nll")
+
+
+class Study(NamedTuple):
+    """A row of a plan, the folds it is tried on, what is asked, and what each candidate changes of its settings."""
+
+    plan: str
+    preset: str
+    row: str
+    folds: tuple[int, ...]
+    asked: Values
+    candidates: dict[str, Values]
+
+
+SHORT = {"spread_memory": False, "activation": "tanh", "epochs": 12, "patience": 12, "learning_rate": 1e-2}
+LONGER = SHORT | {"spread_memory": True, "epochs": 25, "patience": 25}
+RELU = LONGER | {"activation": "relu"}
+SMALL = RELU | {"hidden_size": 15, "width": 25, "init_width": 128, "weight_decay": 1e-4, "learning_rate": 3e-2}
+STUDIES = {
+    "mocap-gru-ode": Study(
+        "mocap",
+        "tuned",
+        "gru-ode-vae",
+        (0,),
+        {},
+        {f"rate {rate}": {"learning_rate": rate} for rate in (0.001, 0.003, 0.01)},
+    ),
+    "ushcn-gru-ode": Study(
+        "ushcn",
+        "tuned",
+        "gru-ode-vae",
+        (1, 3),
+        {"after": ORIGINS, "next": ushcn.NUM_NEXT},
+        {
+            "12 epochs": SHORT,
+            "25 epochs, spread": LONGER,
+            "25 epochs, spread, relu, rate 0.02": RELU | {"learning_rate": 2e-2},
+            "25 epochs, spread, relu, appendix C's sizes": SMALL,
+            "25 epochs, spread, relu, appendix C's sizes, no year": SMALL | {"periods": []},
+        },
+    ),
+}
+
+
+def fit(study: Study, parts: Parts, changed: Values, out: Path) -> Fitted:
+    """A candidate; a stopped run is resumed."""
+    plan = read_plan(study.plan)
+    row = next(row for row in plan.rows if row.name == study.row)
+    choice = plan.choice(study.preset, row)
+    known: Values = {"valid": parts.valid, "progress": False}
+    if (out / "config.json").exists():
+        fitted = vsdn.resume(out, parts.train, **known)
+    else:
+        which: Values = {"model": row.model, "objective": row.objective, "preset": choice.preset}
+        fitted = vsdn.fit(parts.train, **known, **which, settings=choice.set | changed, out=out)
+    if fitted.interrupted:
+        raise SystemExit("interrupted: the same command goes on")
+    return fitted
+
+
+def try_out(study: Study, name: str, data: Path, out: Path) -> dict[str, float]:
+    """A candidate's scores on the validation parts, means over folds."""
+    found = []
+    for fold in study.folds:
+        parts = DATASETS[read_plan(study.plan).dataset].load(data, fold)
+        fitted = fit(study, parts, study.candidates[name], out / f"{name}, fold {fold}")
+        found.append(fitted.evaluate(parts.valid, draws=64, **study.asked))
+    return {score: round(mean(each[score] for each in found), 4) for score in SCORES}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data files")
+    parser.add_argument("--out", type=Path, default=Path("runs/choose"), help="folder for the runs")
+    options, rows = parser.parse_args(), []
+    study = STUDIES[options.study]
+    for name in study.candidates:
+        rows.append({"candidate": name, **try_out(study, name, options.data, options.out / options.study)})
+        print(rows[-1], flush=True)
+    least = min(row["mse"] for row in rows)
+    rows = [row | {"taken": "taken" * (row["mse"] == least)} for row in rows]
+    write_rows(Path("experiments/results") / f"choice-{options.study}.csv", rows)
+
+
+if __name__ == "__main__":
+    main()
