@@ -1,5 +1,5 @@
-"""How tuned GRU-ODE, the rival, is chosen: on validation parts alone, by a rule that was fixed before the runs: of a
-study's candidates the one with the least MSE is taken.
+"""How settings are chosen, of the rival and of VSDN: on validation parts alone, by a rule that was fixed before the
+runs: of a study's candidates the one with the least MSE is taken.
 
 Example: python experiments/choose_settings.py mocap-gru-ode --data data --out runs/choose
 """
@@ -36,6 +36,10 @@ class Study(NamedTuple):
 SHORT = {"spread_memory": False, "activation": "tanh", "epochs": 12, "patience": 12, "learning_rate": 1e-2}
 LONGER = SHORT | {"spread_memory": True, "epochs": 25, "patience": 25}
 RELU = LONGER | {"activation": "relu"}
+AS_IT_WAS: Values = {}
+SLOWER = {"learning_rate": 1e-2}
+BRIEF = SLOWER | {"epochs": 10, "spread_memory": False}
+AROUND = {"after": ORIGINS, "next": ushcn.NUM_NEXT}
 SMALL = RELU | {"hidden_size": 15, "width": 25, "init_width": 128, "weight_decay": 1e-4, "learning_rate": 3e-2}
 STUDIES = {
     "mocap-gru-ode": Study(
@@ -51,13 +55,36 @@ STUDIES = {
         "tuned",
         "gru-ode-vae",
         (1, 3),
-        {"after": ORIGINS, "next": ushcn.NUM_NEXT},
+        AROUND,
         {
             "12 epochs": SHORT,
             "25 epochs, spread": LONGER,
             "25 epochs, spread, relu, rate 0.02": RELU | {"learning_rate": 2e-2},
             "25 epochs, spread, relu, appendix C's sizes": SMALL,
             "25 epochs, spread, relu, appendix C's sizes, no year": SMALL | {"periods": []},
+        },
+    ),
+    "ushcn-vsdn-usual": Study(
+        "ushcn",
+        "paper",
+        "vsdn-f-vae-usual",
+        (0, 1, 2, 3, 4),
+        AROUND,
+        {
+            "25 epochs, spread, rate 0.03": AS_IT_WAS,
+            "10 epochs, rate 0.01": BRIEF,
+            "25 epochs, spread, rate 0.01": SLOWER,
+        },
+    ),
+    "ushcn-vsdn-linear": Study(
+        "ushcn",
+        "paper",
+        "vsdn-f-vae-linear",
+        (0, 1, 2, 3, 4),
+        AROUND,
+        {
+            "25 epochs, spread, rate 0.03, an even pull": AS_IT_WAS,
+            "10 epochs, rate 0.01, an even pull": BRIEF,
         },
     ),
 }

@@ -22,7 +22,7 @@ from vsdn.settings import ModelSettings
 TWINS = ("vsdn-f", "gru-decay", "latent-sde", "mean")
 
 
-def thorough(*names: str) -> list:
+def thorough(*names: object) -> list:
     """Parameters that only `make test-all` takes."""
     return [pytest.param(name, marks=pytest.mark.thorough) for name in names]
 

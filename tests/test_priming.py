@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from examples import make_table as example_table
+from examples import thorough
 
 import vsdn
 from vsdn.data import Scaler, Table
@@ -143,7 +144,7 @@ def test_series_are_laid_out_as_they_are():
 
 
 FRESH = {"keep_last": Last, "keep_usual": Usual, "keep_trend": Trend, "keep_linear": Linear}
-KEPT = [pytest.param("keep_last", marks=pytest.mark.thorough), "keep_usual", "keep_trend", "keep_linear"]
+KEPT = [*thorough("keep_last", "keep_trend"), "keep_usual", "keep_linear"]
 
 
 @pytest.mark.parametrize("kept", KEPT)

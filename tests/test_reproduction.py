@@ -491,7 +491,7 @@ def test_a_quick_look_at_double_ou_fills_every_row(tmp_path, capsys, monkeypatch
     assert "15 of 15 runs are done already" in capsys.readouterr().err
     page = (tmp_path / "results" / "table.md").read_text()
     assert "Not done yet" not in page
-    assert page.count("VSDN-S (IWAE)") == 3
+    assert page.count("| VSDN-S (IWAE) |") == 3  # scores, calibration, cost
     assert "−1.145 ± 0.029" in page  # the paper's, beside ours
 
 

@@ -33,7 +33,7 @@ def whole(model, grids, **options):
 @pytest.mark.slow
 @names
 @pytest.mark.parametrize("kernel", ["on", *thorough("off")])
-@pytest.mark.parametrize("keep_linear", [False, True])
+@pytest.mark.parametrize("keep_linear", [False, *thorough(True)])
 def test_the_evidence_and_its_gradient_are_the_same(name, kernel, keep_linear, x64, key, monkeypatch):
     monkeypatch.setenv("VSDN_KERNEL", kernel)
     grids = make_batch(make_table(5))
