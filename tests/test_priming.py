@@ -12,7 +12,7 @@ from examples import thorough
 import vsdn
 from vsdn.data import Scaler, Table
 from vsdn.keepers import AbstractKeeper, Last, Linear, Trend, Usual
-from vsdn.memories import ODERNN
+from vsdn.memories import AbstractODERNN
 from vsdn.priming import fit_keeper, lay_out, loss
 
 pytestmark = pytest.mark.usefixtures("lenient")
@@ -117,7 +117,7 @@ def test_a_fit_with_a_spread_memory_begins_with_units_that_hold_as_long_as_serie
     size = {"hidden_size": 4, "latent_size": 2, "width": 4, "init_width": 4, "batch_size": 2, "time_scale": 2.0}
     settings = {"spread_memory": True, "epochs": 0, **size}
     vsdn.fit(table, model=model, valid=table, settings=settings, out=tmp_path / "run", progress=False)
-    is_memory = lambda part: isinstance(part, ODERNN)
+    is_memory = lambda part: isinstance(part, AbstractODERNN)
     parts = jax.tree.leaves(vsdn.load(tmp_path / "run").model, is_leaf=is_memory)
     memories = [part for part in parts if is_memory(part)]
     assert len(memories) == (2 if model == "vsdn-s" else 1)

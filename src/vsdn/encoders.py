@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vsdn.grids import Grid, last_row
-from vsdn.memories import ODERNN, Memory
+from vsdn.memories import AbstractODERNN, Memory
 
 
 class AbstractEncoder(eqx.Module):
@@ -52,7 +52,7 @@ class Filter(AbstractEncoder):
 class Smoother(AbstractEncoder):
     """h_post + g of the point at which the step begins: g knows everything after it."""
 
-    backward: ODERNN
+    backward: AbstractODERNN
 
     def __call__(self, grid: Grid, memory: Memory, after: Float[Array, " hidden"]) -> Float[Array, "step read"]:
         return memory.post[:-1] + self.backward.read(self.backward.backward(grid, after)[:-1])

@@ -7,6 +7,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vsdn.keepers import Foretold, squash
+from vsdn.memories import AbstractFlow, AbstractODERNN, make_moving
 from vsdn.nets import ACTIVATIONS
 
 MOST_LOG_SCALE = 6.0  # either way, of what a memory foretells
@@ -63,3 +64,26 @@ class Guess(eqx.Module):
     ) -> tuple[Float[Array, "*any channel"], Float[Array, "*any channel"]]:
         mean, raw = jnp.split(jnp.vectorize(self.net, signature="(h)->(k)")(h), 2, axis=-1)
         return mean, MOST_LOG_SCALE * jnp.tanh(raw / MOST_LOG_SCALE)
+
+
+class GuessingODERNN(AbstractODERNN):
+    """An ODE-RNN whose h foretells each variable itself, and whose cell is told how wrong that was (ours)."""
+
+    flow: AbstractFlow
+    cell: eqx.nn.GRUCell
+    initial: Float[Array, " hidden"]
+    guess: Guess
+
+    def __init__(self, guess: Guess, *sizes: int, flow: str, activation: str, key: PRNGKeyArray):
+        """With the `sizes` of the clock, of h and of the flow's layer."""
+        self.guess, num_news = guess, guess.preparation.size
+        parts = make_moving(num_news, *sizes, flow=flow, activation=activation, key=key)
+        self.flow, self.cell, self.initial = parts
+
+    def kept(self, h: Float[Array, "*any hidden"]) -> Foretold:
+        return self.guess(h)
+
+    def jump(
+        self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
+    ) -> Float[Array, " hidden"]:
+        return self.take(h, self.guess.news(h, y, mask), mask)

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vsdn.grids import Grid, Queries, at_rows
-from vsdn.guesses import Guess
-from vsdn.keepers import AbstractKeeper, Foretold, squash
+from vsdn.keepers import Foretold
 from vsdn.nets import ACTIVATIONS
 
 
@@ -87,7 +86,7 @@ class Memory(NamedTuple):
         return self.post if self.whole is None else self.whole
 
 
-def _told(told: Bool[Array, ""] | None, pre: Array, arrived: Array) -> tuple[Array, Memory]:
+def tell(told: Bool[Array, ""] | None, pre: Array, arrived: Array) -> tuple[Array, Memory]:
     """How h goes on from a point, where it may be told of what was seen or not, and what it is there."""
     if told is None:
         return arrived, Memory(pre, arrived)
@@ -95,7 +94,7 @@ def _told(told: Bool[Array, ""] | None, pre: Array, arrived: Array) -> tuple[Arr
     return post, Memory(pre, post, arrived)
 
 
-def _before(clock: Float[Array, "point clock"]) -> Float[Array, "point clock"]:
+def clock_before(clock: Float[Array, "point clock"]) -> Float[Array, "point clock"]:
     """The clock at the point where the step to each begins."""
     return jnp.concatenate([clock[:1], clock[:-1]])
 
@@ -200,10 +199,10 @@ class AbstractFlowingMemory(AbstractMemory):
         def step(h, at):
             dt, clock, y, mask, told = at
             pre = self.drift(h, clock, dt)
-            return _told(told, pre, self.jump(pre, y, mask))
+            return tell(told, pre, self.jump(pre, y, mask))
 
         begin = self.begin() if start is None else start
-        return jax.lax.scan(step, begin, (grid.dt, _before(grid.clock), grid.values, grid.mask, grid.told))[1]
+        return jax.lax.scan(step, begin, (grid.dt, clock_before(grid.clock), grid.values, grid.mask, grid.told))[1]
 
     def show(self, h: Float[Array, "*any whole"]) -> Float[Array, "*any hidden"]:
         """What is looked at of h; what else it keeps is there to go on from."""
@@ -221,151 +220,28 @@ class AbstractFlowingMemory(AbstractMemory):
         return self.branch(grid, self.forward(grid), queries)
 
 
-class ODERNN(AbstractFlowingMemory):
-    """The memory of the paper: a flow of one's choice, and a GRU cell that takes [y∘m, m].
+def make_moving(
+    num_news: int, clock_size: int, hidden_size: int, width: int, *, flow: str, activation: str, key: PRNGKeyArray
+) -> tuple[AbstractFlow, eqx.nn.GRUCell, Float[Array, " hidden"]]:
+    """What moves in an ODE-RNN: its flow, the cell that takes so many numbers of a row, and what h begins as."""
+    flow_key, cell_key, initial_key = jr.split(key, 3)
+    moves = FLOWS[flow](hidden_size, clock_size, width, activation=activation, key=flow_key)
+    initial = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
+    return moves, eqx.nn.GRUCell(num_news, hidden_size, key=cell_key), initial
 
-    With a keeper (ours), what it keeps is the end of h, and the cell takes [squash(error)∘m, m, kept]: the error of
-    what it foretold, in deviations where it foretells those too. Of what is kept, networks read what its keeper says.
-    """
 
-    flow: AbstractFlow
-    cell: eqx.nn.GRUCell
-    initial: Float[Array, " hidden"]
-    keeper: AbstractKeeper | None
-    guess: Guess | None
+class AbstractODERNN(AbstractFlowingMemory):
+    """A flow of one's choice and a GRU cell, which can be run back in time, too."""
 
-    def __init__(
-        self,
-        data_size: int,
-        clock_size: int,
-        hidden_size: int,
-        width: int,
-        *,
-        flow: str,
-        activation: str,
-        keeper: AbstractKeeper | None = None,
-        guess: Guess | None = None,
-        key: PRNGKeyArray,
-    ):
-        flow_key, cell_key, initial_key = jr.split(key, 3)
-        self.keeper, self.guess = keeper, guess
-        num_read = 0 if keeper is None else keeper.read_size
-        num_news = 2 * data_size + num_read if guess is None else guess.preparation.size
-        self.flow = FLOWS[flow](hidden_size, clock_size, width, activation=activation, key=flow_key)
-        self.cell = eqx.nn.GRUCell(num_news, hidden_size, key=cell_key)
-        moving = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
-        learned = 0 if keeper is None or keeper.settled else keeper.size
-        self.initial = jnp.concatenate([moving, jnp.zeros(learned, moving.dtype)])
-
-    def begin(self) -> Float[Array, " hidden"]:
-        if self.keeper is None or not self.keeper.settled:
-            return self.initial
-        return jnp.concatenate([self.initial, self._keeper.begin(self.initial.dtype)])
-
-    def kept(self, h: Float[Array, "*any hidden"]) -> Foretold | None:
-        if self.guess is not None:
-            return self.guess(h)
-        return None if self.keeper is None else self._keeper.foretell(self._split(h)[1])
-
-    def read(self, h: Float[Array, "*any hidden"]) -> Float[Array, "*any read"]:
-        if self.keeper is None:
-            return h
-        moving, kept = self._split(h)
-        return jnp.concatenate([moving, self._keeper.read(kept)], axis=-1)
+    def take(
+        self, h: Float[Array, " moving"], news: Float[Array, " news"], mask: Bool[Array, " channel"]
+    ) -> Float[Array, " moving"]:
+        """h after the cell took the news of a row; unchanged where nothing was seen."""
+        return jnp.where(mask.any(), self.cell(news, h), h)
 
     def read_along(self, memory: Memory) -> Memory:
         """What networks read of the memory along a grid."""
         return jax.tree.map(self.read, memory._replace(whole=None))
-
-    def show(self, h: Float[Array, "*any whole"]) -> Float[Array, "*any hidden"]:
-        if self.keeper is None:
-            return h
-        moving, kept = self._split(h)
-        return jnp.concatenate([moving, self.keeper.show(kept)], axis=-1)
-
-    def timed(self, h: Float[Array, " hidden"], clock: Float[Array, " clock"]) -> Float[Array, " hidden"]:
-        if self.keeper is None:
-            return h
-        moving, kept = self._split(h)
-        return jnp.concatenate([moving, self._keeper.timed(kept, clock)])
-
-    def drift(
-        self, h: Float[Array, " hidden"], clock: Float[Array, " clock"], dt: Float[Array, ""]
-    ) -> Float[Array, " hidden"]:
-        if self.keeper is None:
-            return super().drift(h, clock, dt)
-        moving, kept = self._split(h)
-        later = self._keeper.after(self._keeper.timed(kept, clock), dt)
-        return jnp.concatenate([super().drift(moving, clock, dt), later])
-
-    def jump(
-        self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
-    ) -> Float[Array, " hidden"]:
-        if self.guess is not None:
-            return self._jump_moving(h, self.guess.news(h, y, mask), mask)
-        if self.keeper is None:
-            news = jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)])
-            return self._jump_moving(h, news, mask)
-        moving, kept = self._split(h)
-        y = jnp.where(mask, y, 0.0)
-        moved = self._jump_moving(moving, self._news(kept, y, mask), mask)
-        return jnp.concatenate([moved, self._keeper.take(kept, y, mask)])
-
-    def _news(
-        self, kept: Float[Array, "*any kept"], y: Float[Array, "*any channel"], mask: Bool[Array, "*any channel"]
-    ) -> Float[Array, "*any news"]:
-        """What the cell takes."""
-        error = jnp.where(mask, squash(self._keeper.foretell(kept).error(y)), 0.0)
-        return jnp.concatenate([error, mask.astype(error.dtype), self._keeper.read(kept)], axis=-1)
-
-    def _jump_moving(
-        self, moving: Float[Array, " moving"], news: Float[Array, " news"], mask: Bool[Array, " channel"]
-    ) -> Float[Array, " moving"]:
-        return jnp.where(mask.any(), self.cell(news, moving), moving)
-
-    def forward(self, grid: Grid, start: Float[Array, " hidden"] | None = None) -> Memory:
-        """As that of any memory; what a settled keeper keeps comes first and alone, for it has no gradient."""
-        if self.keeper is None or not self.keeper.settled:
-            return super().forward(grid, start)
-        moving, kept = self._split(self.begin() if start is None else start)
-        along = self._keep(grid, kept)
-        news = self._news(along.pre, jnp.where(grid.mask, grid.values, 0.0), grid.mask)
-        clock = _before(grid.clock)
-
-        @jax.checkpoint
-        def step(h, at):
-            dt, clock, news, mask, told = at
-            pre = super(ODERNN, self).drift(h, clock, dt)
-            arrived = self._jump_moving(pre, news, mask)
-            return _told(told, pre, arrived)
-
-        moved = jax.lax.scan(step, moving, (grid.dt, clock, news, grid.mask, grid.told))[1]
-        join = lambda *parts: jnp.concatenate(parts, axis=-1)
-        shown = jax.tree.map(join, moved, along._replace(whole=None))
-        return shown._replace(whole=join(moved.post, along.whole))
-
-    def _keep(self, grid: Grid, begin: Float[Array, " kept"]) -> Memory:
-        """What is kept along the grid, as far as it is shown, and the whole (compiled away if it is unused)."""
-        keeper = self._keeper
-
-        def step(kept, at):
-            dt, clock, y, mask, told = at
-            pre = keeper.timed(keeper.after(kept, dt), clock)
-            post, memory = _told(told, pre, keeper.take(pre, jnp.where(mask, y, 0.0), mask))
-            return post, jax.tree.map(keeper.show, memory)._replace(whole=post)
-
-        return jax.lax.scan(step, begin, (grid.dt, grid.clock, grid.values, grid.mask, grid.told))[1]
-
-    @property
-    def _keeper(self) -> AbstractKeeper:
-        """The keeper, whose numbers are not trained if it is settled."""
-        assert self.keeper is not None
-        return jax.lax.stop_gradient(self.keeper) if self.keeper.settled else self.keeper
-
-    def _split(self, h: Float[Array, "*any hidden"]) -> tuple[Float[Array, "*any moving"], Float[Array, "*any kept"]]:
-        """What moves of h, and what is kept."""
-        moving, kept = jnp.split(h, [self.cell.hidden_size], axis=-1)
-        return moving, kept
 
     def backward(
         self, grid: Grid, start: Float[Array, " hidden"], *, next_row_only: bool = False
@@ -379,5 +255,23 @@ class ODERNN(AbstractFlowingMemory):
             later = jnp.where(mask.any(), self.begin(), g) if next_row_only else g
             return self.timed(self.drift(self.absorb(later, y, mask, clock), clock, dt), clock_before), g
 
-        inputs = (grid.dt, grid.clock, _before(grid.clock), grid.values, grid.mask)
+        inputs = (grid.dt, grid.clock, clock_before(grid.clock), grid.values, grid.mask)
         return jax.lax.scan(step, start, inputs, reverse=True)[1]
+
+
+class ODERNN(AbstractODERNN):
+    """The memory of the paper: its cell takes [y∘m, m]."""
+
+    flow: AbstractFlow
+    cell: eqx.nn.GRUCell
+    initial: Float[Array, " hidden"]
+
+    def __init__(self, data_size: int, *sizes: int, flow: str, activation: str, key: PRNGKeyArray):
+        """With the `sizes` of the clock, of h and of the flow's layer."""
+        parts = make_moving(2 * data_size, *sizes, flow=flow, activation=activation, key=key)
+        self.flow, self.cell, self.initial = parts
+
+    def jump(
+        self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
+    ) -> Float[Array, " hidden"]:
+        return self.take(h, jnp.concatenate([jnp.where(mask, y, 0.0), mask.astype(h.dtype)]), mask)

@@ -1,7 +1,7 @@
 """VSDN: a latent SDE whose drift and diffusion follow an ODE-RNN memory of what was seen, with a decoder."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,10 +12,11 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 from vsdn import fused
 from vsdn.encoders import AbstractEncoder, Filter, Smoother
 from vsdn.grids import Grid, Queries, at_rows, last_row, until, within
-from vsdn.guesses import Guess
+from vsdn.guesses import Guess, GuessingODERNN
 from vsdn.keepers import Foretold, make_keeper
+from vsdn.keeping import KeepingODERNN
 from vsdn.likelihoods import Likelihood
-from vsdn.memories import ODERNN, Memory
+from vsdn.memories import ODERNN, AbstractODERNN, Memory
 from vsdn.models.base import AbstractOnline, Answer, Evidence, Field, foretold, make_likelihood, masked_log_lik
 from vsdn.models.trying import look_again
 from vsdn.nets import ACTIVATIONS, Diffusion, Drift, SplitMLP
@@ -60,7 +61,7 @@ class VSDN(AbstractOnline):
     For one series the SDE loop is the plain scan of `vsdn.sde`; for a batch it is `vsdn.fused`, the same paths sooner.
     """
 
-    memory: ODERNN
+    memory: AbstractODERNN
     encoder: AbstractEncoder
     drift: Drift
     diffusion: Diffusion
@@ -320,15 +321,20 @@ def make_smoother(data_size: int, speeds: tuple[float, ...], settings: ModelSett
     return _make(Smoother(backward), data_size, speeds, settings, key=key)
 
 
-def make_memory(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> ODERNN:
+def make_memory(
+    data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray
+) -> AbstractODERNN:
     """The ODE-RNN that the settings ask for, with fresh weights."""
     (hidden, _, width), activation = settings.sizes, settings.activation
-    parts: dict[str, Any] = {"keeper": make_keeper(data_size, speeds, settings)}
+    sizes, how = (2 * len(speeds), hidden, width), {"flow": settings.flow, "activation": activation}
+    keeper = make_keeper(data_size, speeds, settings)
     if settings.tell_error:
         key, guess_key = jr.split(key)
-        parts["guess"] = Guess(data_size, hidden, width, settings.prep_size, activation=activation, key=guess_key)
-    clock_size = 2 * len(speeds)
-    return ODERNN(data_size, clock_size, hidden, width, flow=settings.flow, activation=activation, **parts, key=key)
+        guess = Guess(data_size, hidden, width, settings.prep_size, activation=activation, key=guess_key)
+        return GuessingODERNN(guess, *sizes, **how, key=key)
+    if keeper is not None:
+        return KeepingODERNN(keeper, data_size, *sizes, **how, key=key)
+    return ODERNN(data_size, *sizes, **how, key=key)
 
 
 def _make(
