@@ -85,6 +85,7 @@ STUDIES = {
         {
             "25 epochs, spread, rate 0.03, an even pull": AS_IT_WAS,
             "10 epochs, rate 0.01, an even pull": BRIEF,
+            "25 epochs, spread, rate 0.01, an even pull": SLOWER,
         },
     ),
 }
