@@ -7,19 +7,14 @@ Example: python experiments/choose_settings.py mocap-gru-ode --data data --out r
 import argparse
 from pathlib import Path
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from looking import write_rows
-from origins_ushcn import ORIGINS
+from origins_ushcn import ORIGINS, SCORES
+from rows import Values, fit_row
 
-import vsdn
 from vsdn.datasets import DATASETS, ushcn
-from vsdn.datasets.base import Parts
-from vsdn.fitted import Fitted
 from vsdn.reproduction.plans import read_plan
-
-Values = dict[str, Any]
-SCORES = ("mse", "crps", "nll")
 
 
 class Study(NamedTuple):
@@ -91,28 +86,13 @@ STUDIES = {
 }
 
 
-def fit(study: Study, parts: Parts, changed: Values, out: Path) -> Fitted:
-    """A candidate; a stopped run is resumed."""
-    plan = read_plan(study.plan)
-    row = next(row for row in plan.rows if row.name == study.row)
-    choice = plan.choice(study.preset, row)
-    known: Values = {"valid": parts.valid, "progress": False}
-    if (out / "config.json").exists():
-        fitted = vsdn.resume(out, parts.train, **known)
-    else:
-        which: Values = {"model": row.model, "objective": row.objective, "preset": choice.preset}
-        fitted = vsdn.fit(parts.train, **known, **which, settings=choice.set | changed, out=out)
-    if fitted.interrupted:
-        raise SystemExit("interrupted: the same command goes on")
-    return fitted
-
-
 def try_out(study: Study, name: str, data: Path, out: Path) -> dict[str, float]:
     """A candidate's scores on the validation parts, means over folds."""
     found = []
     for fold in study.folds:
         parts = DATASETS[read_plan(study.plan).dataset].load(data, fold)
-        fitted = fit(study, parts, study.candidates[name], out / f"{name}, fold {fold}")
+        changed, run = study.candidates[name], out / f"{name}, fold {fold}"
+        fitted = fit_row(study.plan, study.preset, study.row, parts, changed, run)
         found.append(fitted.evaluate(parts.valid, draws=64, **study.asked))
     return {score: round(mean(each[score] for each in found), 4) for score in SCORES}
 
