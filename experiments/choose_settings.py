@@ -35,6 +35,8 @@ AS_IT_WAS: Values = {}
 SLOWER = {"learning_rate": 1e-2}
 BRIEF = SLOWER | {"epochs": 10, "spread_memory": False}
 AROUND = {"after": ORIGINS, "next": ushcn.NUM_NEXT}
+DECAYS: dict[str, Values] = {f"weight decay {decay}": {"weight_decay": decay} for decay in (0.0001, 0.1, 0.3)}
+DECAYING = ("vsdn-f-vae-linear", "vsdn-s-iwae-usual", "gru-ode-vae", "gru-ode-vae-plain")
 SMALL = RELU | {"hidden_size": 15, "width": 25, "init_width": 128, "weight_decay": 1e-4, "learning_rate": 3e-2}
 STUDIES = {
     "mocap-gru-ode": Study(
@@ -83,7 +85,7 @@ STUDIES = {
             "25 epochs, spread, rate 0.01, an even pull": SLOWER,
         },
     ),
-}
+} | {f"ushcn-decay-{row}": Study("ushcn", "paper", row, (0, 1, 2, 3, 4), AROUND, DECAYS) for row in DECAYING}
 
 
 def try_out(study: Study, name: str, data: Path, out: Path) -> dict[str, float]:

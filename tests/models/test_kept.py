@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from examples import SPEED, ask, make_grid, make_model, make_scaler, make_table
+from examples import SPEED, ask, make_grid, make_model, make_scaler, make_table, thorough
 
 from vsdn.likelihoods import Gaussian, Likelihood
 from vsdn.memories import AbstractFlowingMemory
 
 pytestmark = pytest.mark.usefixtures("x64")
-keepers = pytest.mark.parametrize("name", ["vsdn-f", "vsdn-s", "ode-rnn"])
+keepers = pytest.mark.parametrize("name", ["vsdn-s", *thorough("vsdn-f", "ode-rnn")])
 
 
 def still(name, kept="keep_last"):
