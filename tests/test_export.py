@@ -22,7 +22,7 @@ from vsdn.checkpoint import Config, Source
 from vsdn.data import TimeAxis
 from vsdn.errors import RunError, SettingsError
 from vsdn.fitted import Fitted
-from vsdn.frames import table_frame
+from vsdn.frames import Columns, table_frame
 from vsdn.models import MODELS
 from vsdn.settings import Settings
 
@@ -41,10 +41,10 @@ def as_users_run_it():
         yield
 
 
-def make_fitted(name: str, axis: TimeAxis = TimeAxis()) -> Fitted:
+def make_fitted(name: str, axis: TimeAxis = TimeAxis(), columns: Columns = Columns()) -> Fitted:
     """A model with fresh weights."""
     values = SIZES | {"model": name, "max_step": 0.3, "time_scale": 1.5, "periods": [2.5], "num_buckets": 1}
-    source = Source(data=None, valid=None, columns={}, fingerprint="")
+    source = Source(data=None, valid=None, columns=columns, fingerprint="")
     config = Config(settings=Settings().with_values(values), variables=VARIABLES, axis=axis, source=source)
     return Fitted(make_model(name), config, make_scaler(make_table()))
 
@@ -111,11 +111,11 @@ def test_times_may_be_a_table(simple):
 
 
 def test_dates_come_back_as_dates_in_the_kind_of_frame_that_came(tmp_path):
-    make_fitted("mean", TimeAxis("date", whole_days=True)).export(tmp_path / "dated.vsdn", quantiles=(0.1,))
+    axis, columns = TimeAxis("date", whole_days=True), Columns("patient", "day")
+    make_fitted("mean", axis, columns).export(tmp_path / "dated.vsdn", quantiles=(0.1,))
     days = pd.to_datetime(["2024-01-01", "2024-01-03"])
     frame = pd.DataFrame({"patient": ["x", "x"], "day": days, "a": [1.0, 2.0], "b": [None, 3.0]})
-    columns = exported.Columns("patient", "day")
-    answer = exported.load(tmp_path / "dated.vsdn").forecast(frame, ["2024-01-04"], columns=columns)
+    answer = exported.load(tmp_path / "dated.vsdn").forecast(frame, ["2024-01-04"])
     assert list(answer.columns) == ["patient", "day", "variable", "mean", "std", "q10"]
     assert [str(day)[:10] for day in answer["day"]] == ["2024-01-04"] * 2
 

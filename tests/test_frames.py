@@ -201,6 +201,21 @@ def test_columns_can_be_named_and_are_recognised_in_any_case():
     assert table.notes == ("column 'remark' was ignored",)
 
 
+def test_columns_are_called_as_is_known_where_the_table_has_them_so():
+    known, frame = Columns("Station", "day", "what", "much"), pa.table({"Station": ["a"], "day": [1], "x": [3.0]})
+    table = read_table(frame, known=known)
+    assert (table.layout.id, table.layout.time, table.layout.form) == ("Station", "day", "wide")
+    ids, times = read_queries(frame, axis=table.axis, known=known)
+    assert (ids.tolist(), times.tolist()) == (["a"], [1.0])
+    long = pa.table({"ID": ["a"], "time": [1], "what": ["x"], "much": [3.0]})
+    assert_same(read_table(long, known=known), read_table(frame, known=known))
+    both = pa.table({"id": [7], "Station": ["a"], "day": [1], "x": [3.0]})
+    assert read_table(both, known=known).layout.id == "Station"
+    assert read_table(both, known=known, columns=Columns(id="id"), variables=("x",)).layout.id == "id"
+    with pytest.raises(DataError, match="a column called 'time' was expected"):
+        read_table(frame.drop_columns("day"), known=known)
+
+
 def test_long_variables_come_in_order_of_first_appearance():
     frame = pa.table({"id": [1, 1, 1], "time": [3, 2, 1], "variable": ["z", "a", "z"], "value": [1.0, 2.0, 3.0]})
     table = read_table(frame)

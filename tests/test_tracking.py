@@ -12,14 +12,14 @@ from vsdn.checkpoint import Config, Source
 from vsdn.data import Layout, Table, TimeAxis
 from vsdn.errors import DataError, SettingsError
 from vsdn.fitted import Fitted
-from vsdn.frames import table_frame
+from vsdn.frames import Columns, table_frame
 from vsdn.inference import Request, forecast
 from vsdn.models import MODELS
 from vsdn.settings import Settings
 from vsdn.tracking import Online
 
 DATA = {"max_step": 0.3, "time_scale": 1.5, "num_buckets": 1}
-SOURCE = Source(data=None, valid=None, columns={}, fingerprint="")
+SOURCE = Source(data=None, valid=None, columns=Columns(), fingerprint="")
 LEVELS = (0.05, 0.5, 0.95)
 ONLINE = [name for name in MODELS if not name.startswith("latent")]
 

@@ -9,7 +9,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from safetensors.numpy import save as to_safetensors
 from vsdn.data import Scaler, TimeAxis
 from vsdn.errors import RunError
 from vsdn.files import fault_of_folder, read_json, write_bytes, write_json
+from vsdn.frames import Columns
 from vsdn.settings import Section, Settings, first_fault
 from vsdn.training import Epoch, TrainState
 
@@ -32,7 +33,7 @@ class Source(Section):
 
     data: str | None
     valid: str | None
-    columns: dict[Literal["id", "time", "variable", "value"], str | None]
+    columns: Columns
     fingerprint: str
 
 

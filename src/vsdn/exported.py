@@ -41,6 +41,7 @@ class About(Section):
 
     model: str
     variables: tuple[str, ...]
+    columns: Columns = Columns()
     axis: TimeAxis
     mean: tuple[float, ...]  # of each variable, and its deviation: the program's units
     std: tuple[Above0, ...]
@@ -125,7 +126,8 @@ class Exported:
 
     def read(self, data: Any, columns: Columns = Columns()) -> Table:
         """A table of this forecaster's variables and kind of time."""
-        return read_table(data, columns=columns, variables=self.about.variables, axis=self.about.axis)
+        about = self.about
+        return read_table(data, columns=columns, known=about.columns, variables=about.variables, axis=about.axis)
 
     def forecast(
         self,
@@ -140,7 +142,8 @@ class Exported:
     ) -> Any:
         """The frame that `Fitted.forecast` gives, to rounding."""
         about, table = self.about, self.read(data, columns)
-        request = make_request(table, about.axis, times, every=every, until=until, at=at, columns=columns)
+        asked = {"every": every, "until": until, "at": at, "columns": columns, "known": about.columns}
+        request = make_request(table, about.axis, times, **asked)
         check_steps(table, about.frame.marching, request.series, request.times)
         parts = ask(self._answer, about.frame, request, num_samples=about.draws, seed=seed)
         return answer_frame(request, about.axis, in_units(about.frame.scaler, *parts), about.quantiles)

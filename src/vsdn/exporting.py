@@ -15,6 +15,7 @@ from vsdn.data import TimeAxis
 from vsdn.errors import SettingsError
 from vsdn.exported import About, lower, write
 from vsdn.files import check_writable
+from vsdn.frames import Columns
 from vsdn.grids import Grid, Queries
 from vsdn.inference import statistics
 from vsdn.models import AbstractModel
@@ -47,14 +48,22 @@ def _naming_no_files() -> Iterator[None]:
 
 
 def make_about(
-    name: str, variables: tuple[str, ...], axis: TimeAxis, frame: Frame, *, draws: int, quantiles: Sequence[float]
+    name: str,
+    variables: tuple[str, ...],
+    axis: TimeAxis,
+    frame: Frame,
+    *,
+    draws: int,
+    quantiles: Sequence[float],
+    columns: Columns = Columns(),
 ) -> About:
     """What goes with the program of a model's forecasts; draws or quantiles that cannot be are refused."""
     numbers: dict[str, Any] = (
         frame.scaler.to_json() | dataclasses.asdict(frame.marching) | {"num_buckets": frame.num_buckets}
     )
     try:
-        return About(model=name, variables=variables, axis=axis, draws=draws, quantiles=tuple(quantiles), **numbers)
+        asked = {"draws": draws, "quantiles": tuple(quantiles)}
+        return About(model=name, variables=variables, columns=columns, axis=axis, **asked, **numbers)
     except ValidationError as error:
         raise SettingsError(f"cannot be exported: {first_fault(error)}") from None
 

@@ -71,7 +71,8 @@ class Fitted(AbstractRun):
         """
         check_levels(quantiles)
         table, way = self.read(data, columns), find_forecast(self.model, method, self.ways.forecast)
-        request = make_request(table, self.axis, times, every=every, until=until, at=at, columns=columns)
+        asked = {"every": every, "until": until, "at": at, "columns": columns, "known": self.columns}
+        request = make_request(table, self.axis, times, **asked)
         return self._say(request, way, quantiles, draws, seed)
 
     def interpolate(
@@ -99,7 +100,7 @@ class Fitted(AbstractRun):
         """
         check_levels(quantiles)
         table, way = self.read(data, columns), self._interpolation(method, latent=latent)
-        asked = {"every": every, "until": until, "at": at, "columns": columns}
+        asked = {"every": every, "until": until, "at": at, "columns": columns, "known": self.columns}
         request = make_request(table, self.axis, times, **asked, within=True)
         return self._say(request, way, quantiles, draws, seed, latent=latent)
 
@@ -149,7 +150,7 @@ class Fitted(AbstractRun):
         """A frame of joint draws: a row for each draw and time, a column a variable. The values of one draw go
         together, through all times and variables, given everything in the table."""
         table, way = self.read(data, columns), self._interpolation(method)
-        asked = {"every": every, "until": until, "at": at, "columns": columns}
+        asked = {"every": every, "until": until, "at": at, "columns": columns, "known": self.columns}
         request = make_request(table, self.axis, times, **asked, within=True)
         check_steps(table, self.marching, request.series, request.times)
         if self.model.has_paths and way not in OF_MEMORY:  # paths carry what goes together, else the memory does
@@ -327,8 +328,7 @@ class Fitted(AbstractRun):
 
     def subject(self, *, draws: int, seed: int, window: int) -> Subject:
         """What an online state is of."""
-        columns = self.config.source.columns
-        layout = Layout(id=columns.get("id") or "id", time=columns.get("time") or "time")
+        layout = Layout(id=self.columns.id or "id", time=self.columns.time or "time")
         return Subject(self.stepper, self.config.variables, self.axis, layout, draws, seed, window)
 
     @functools.cached_property
@@ -346,7 +346,8 @@ class Fitted(AbstractRun):
         """Nothing; the file holds the forecaster, which `vsdn.exported.load` runs without the code of its model."""
         self._warn_of_prior("an exported forecaster")
         name, variables = self.settings.model.model, self.config.variables
-        about = make_about(name, variables, self.axis, self.frame, draws=draws, quantiles=quantiles)
+        asked = {"draws": draws, "quantiles": quantiles, "columns": self.columns}
+        about = make_about(name, variables, self.axis, self.frame, **asked)
         export(self.model, about, Path(path), version=__version__)
 
     def _warn_of_prior(self, what: str) -> None:

@@ -1,6 +1,5 @@
 """A table becomes a fitted model: fit, and resume what was stopped."""
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,7 +74,7 @@ def resume(
     folder = Path(folder)
     config = checkpoint.read_config(folder)
     source, scaler = config.source, checkpoint.read_scaler(folder, config)
-    columns = Columns(**source.columns) if columns is None else columns
+    columns = source.columns if columns is None else columns
     data, valid = source.data if data is None else data, source.valid if valid is None else valid
     if data is None:
         raise RunError(f"{folder} was fitted to a frame in memory: give the same frame to resume it")
@@ -173,8 +172,7 @@ def _read_valid(valid: Any, table: Table, columns: Columns) -> Table | None:
 
 def _source(data: Any, valid: Any, columns: Columns, told: str) -> Source:
     path = lambda source: str(Path(source).absolute()) if isinstance(source, str | Path) else None
-    named: Any = dataclasses.asdict(columns)
-    return Source(data=path(data), valid=path(valid), columns=named, fingerprint=told)
+    return Source(data=path(data), valid=path(valid), columns=columns, fingerprint=told)
 
 
 def fingerprint(table: Table, valid: Table | None) -> str:

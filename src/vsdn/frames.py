@@ -1,10 +1,9 @@
 """The border: any table in, any table out. What a table can have wrong is found here, once, and named."""
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +42,10 @@ PAIRED = re.compile(r"(value|mask)_(.+)", re.IGNORECASE)  # the published layout
 
 @dataclass(frozen=True)
 class Columns:
-    """The names that the user gives; None means recognised, whatever the case."""
+    """The names that the user gives; None means recognised: named as in the table that a model was fitted to, or else
+    by the role, whatever the case."""
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # where a run's file holds them
 
     id: str | None = None
     time: str | None = None
@@ -55,16 +57,18 @@ def read_table(
     source: Any,
     *,
     columns: Columns = Columns(),
+    known: Columns = Columns(),
     variables: tuple[str, ...] | None = None,
     axis: TimeAxis | None = None,
     unit: Unit = "day",
 ) -> Table:
-    """The checked table of a path or frame; `variables` and `axis` are those of the model that it must fit."""
+    """The checked table of a path or frame; `variables` and `axis` are those of the model that it must fit, `known` the
+    names that its columns had."""
     if isinstance(source, Table):  # checked before
         return _fitting(source, variables, axis)
     found = load(source)
     with found.named():
-        layout = _layout(found, columns)
+        layout = _layout(found, columns, known)
         keys = _keys(found, layout, axis, unit)
         read_cells = _long_cells if layout.form == "long" else _wide_cells
         return read_cells(found, layout, keys, variables)
@@ -91,11 +95,13 @@ def table_frame(table: Table) -> Any:
     return to_frame(columns, layout.backend, timezone=table.axis.timezone)
 
 
-def read_queries(source: Any, *, axis: TimeAxis, columns: Columns = Columns()) -> tuple[np.ndarray | None, np.ndarray]:
+def read_queries(
+    source: Any, *, axis: TimeAxis, columns: Columns = Columns(), known: Columns = Columns()
+) -> tuple[np.ndarray | None, np.ndarray]:
     """The ids (None where there is no id column) and times that are asked for, row by row."""
     found = load(source)
     with found.named():
-        layout = _layout(found, Columns(columns.id, columns.time))
+        layout = _layout(found, Columns(columns.id, columns.time), Columns(known.id, known.time))
         keys = _keys(found, layout, axis, axis.unit)
     return None if layout.id is None else keys.ids[keys.series], keys.times
 
@@ -116,9 +122,9 @@ def time_column(times: np.ndarray, axis: TimeAxis) -> np.ndarray:
 # ---------------------------------------------------------------------------------------------------- who and when
 
 
-def _layout(found: Source, columns: Columns) -> Layout:
+def _layout(found: Source, columns: Columns, known: Columns) -> Layout:
     names = found.table.column_names
-    role = {role: _find(names, role, given) for role, given in dataclasses.asdict(columns).items()}
+    role = {role: _find(names, role, given, getattr(known, role)) for role, given in vars(columns).items()}
     is_long = role["variable"] is not None and role["value"] is not None
     lacking = [] if is_long else [name for name in ("variable", "value") if role[name] is None]
     if role["time"] is None or (lacking and (columns.variable or columns.value)):
@@ -128,10 +134,13 @@ def _layout(found: Source, columns: Columns) -> Layout:
     return Layout(id=role["id"], time=role["time"], backend=found.backend, **form)
 
 
-def _find(names: list[str], role: str, given: str | None) -> str | None:
+def _find(names: list[str], role: str, given: str | None, known: str | None) -> str | None:
+    """The column of this role: the one that is given, or else one called as is known, or as the role."""
     if given is not None and given not in names:
         raise DataError(f"a column called {shorten(given)} was expected, but the columns are {listing(names)}")
-    alike = [given] if given is not None else [name for name in names if name.strip().casefold() == role]
+    if given is not None or known in names:
+        return given if given is not None else known
+    alike = [name for name in names if name.strip().casefold() == role]
     if len(alike) > 1:
         raise DataError(f"one {role} column was expected, but {listing(alike)} could each be it")
     return alike[0] if alike else None

@@ -72,6 +72,7 @@ def make_request(
     until: Any,
     at: Any,
     columns: Columns = Columns(),
+    known: Columns = Columns(),
     within: bool = False,
 ) -> Request:
     """The request for `times` of each series, or `every` step after its last observation (`within`: from its first on)
@@ -83,7 +84,7 @@ def make_request(
     if every is not None and not every > 0:
         raise SettingsError("every wants a step above 0, and until a time to go to")
     if at is not None:
-        ids, moments = read_queries(at, axis=axis, columns=columns)
+        ids, moments = read_queries(at, axis=axis, columns=columns, known=known)
         return Request(table, find_series(table, ids, len(moments)), moments)
     if times is not None:
         moments = parse_times(times, axis)

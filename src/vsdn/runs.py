@@ -48,6 +48,11 @@ class AbstractRun:
         return self.config.axis
 
     @property
+    def columns(self) -> Columns:
+        """What the columns of the table that it was fitted to were said to be called."""
+        return self.config.source.columns
+
+    @property
     def marching(self) -> Marching:
         return make_marching(self.settings.data, self.axis)
 
@@ -63,7 +68,7 @@ class AbstractRun:
 
     def read(self, data: Any, columns: Columns = Columns()) -> Table:
         """A table of this model's variables and kind of time."""
-        return read_table(data, columns=columns, variables=self.config.variables, axis=self.axis)
+        return read_table(data, columns=columns, known=self.columns, variables=self.config.variables, axis=self.axis)
 
     @property
     def frame(self) -> inference.Frame:
