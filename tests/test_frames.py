@@ -209,9 +209,9 @@ def test_columns_are_called_as_is_known_where_the_table_has_them_so():
     assert (ids.tolist(), times.tolist()) == (["a"], [1.0])
     long = pa.table({"ID": ["a"], "time": [1], "what": ["x"], "much": [3.0]})
     assert_same(read_table(long, known=known), read_table(frame, known=known))
-    both = pa.table({"id": [7], "Station": ["a"], "day": [1], "x": [3.0]})
+    both = pa.table({"id": [7], "Station": [8], "day": [1], "x": [3.0]})
     assert read_table(both, known=known).layout.id == "Station"
-    assert read_table(both, known=known, columns=Columns(id="id"), variables=("x",)).layout.id == "id"
+    assert read_table(both, known=known, columns=Columns(id="id")).layout.id == "id"
     with pytest.raises(DataError, match="a column called 'time' was expected"):
         read_table(frame.drop_columns("day"), known=known)
 
