@@ -19,6 +19,7 @@ from looking import write_rows
 from origins_ushcn import ORIGINS, SCORES
 from rows import fit_row
 
+from vsdn.data import Table
 from vsdn.datasets import ushcn
 from vsdn.fitted import Fitted
 
@@ -48,7 +49,7 @@ def read_lines(path: Path) -> Lines:
         return list(csv.DictReader(file))
 
 
-def scores_of(fitted: Fitted, test: Any) -> dict[str, float]:
+def scores_of(fitted: Fitted, test: Table) -> dict[str, float]:
     """Of the next three rows after each of these times."""
     found = {}
     for name, times in ASKED.items():
@@ -68,12 +69,17 @@ def ratios(lines: Lines) -> Lines:
             pairs = [(found.get((*run, row)), found.get((*run, rival))) for run in of_turns]
             out.append({"row": row, "rival": rival, "turns": " ".join(map(str, turns))})
             for name in ASKED:
-                mses = [tuple(float(one.get(f"mse{name}") or "nan") if one else nan for one in pair) for pair in pairs]
+                mses = [(mse_of(own, name), mse_of(other, name)) for own, other in pairs]
                 out[-1] |= {f"{key}{name}": value for key, value in compared(mses).items()}
     return out
 
 
-def compared(mses: Sequence[tuple[float, ...]]) -> dict[str, float | str]:
+def mse_of(line: dict[str, Any] | None, name: str) -> float:
+    """NaN where nothing was asked: the record knows t = 150 alone."""
+    return float((line or {}).get(f"mse{name}") or nan)
+
+
+def compared(mses: Sequence[tuple[float, float]]) -> dict[str, float | str]:
     """Two models' errors, run by run; empty where one is missing."""
     names = ("mean of ratios", "deviation", "ratio of means")
     if any(isnan(mse) for pair in mses for mse in pair):

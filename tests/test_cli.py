@@ -267,6 +267,10 @@ def test_dates_in_dates_out_and_ids_kept(folder, dated, tmp_path, vsdn):
     assert [row["patient"] for row in rows[::4]] == [f"p{i:03d}" for i in range(12)]
     assert {row["variable"] for row in rows} == {"hb", "na"}
     assert rows == rows_of(vsdn(*ask, "--id", "patient", "--time", "day", "--times", "2024-04-01,2024-04-03"))
+    (tmp_path / "at.csv").write_text("patient,day\np003,2024-04-03\n")
+    assert rows_of(vsdn(*ask, "--at", tmp_path / "at.csv")) == [
+        row for row in rows if (row["patient"], row["day"]) == ("p003", "2024-04-03")
+    ]
     at_noon = rows_of(vsdn(*ask, "--times", "2024-04-01T12:00"))
     assert at_noon[0]["day"] == "2024-04-01 12:00:00"
     weekly = rows_of(vsdn(*ask, "--every", "7", "--until", "2024-04-01", "--plot", tmp_path / "dates.svg"))

@@ -71,8 +71,7 @@ class Fitted(AbstractRun):
         """
         check_levels(quantiles)
         table, way = self.read(data, columns), find_forecast(self.model, method, self.ways.forecast)
-        asked = {"every": every, "until": until, "at": at, "columns": columns, "known": self.columns}
-        request = make_request(table, self.axis, times, **asked)
+        request = self._request(table, times, every=every, until=until, at=at, columns=columns)
         return self._say(request, way, quantiles, draws, seed)
 
     def interpolate(
@@ -100,8 +99,7 @@ class Fitted(AbstractRun):
         """
         check_levels(quantiles)
         table, way = self.read(data, columns), self._interpolation(method, latent=latent)
-        asked = {"every": every, "until": until, "at": at, "columns": columns, "known": self.columns}
-        request = make_request(table, self.axis, times, **asked, within=True)
+        request = self._request(table, times, every=every, until=until, at=at, columns=columns, within=True)
         return self._say(request, way, quantiles, draws, seed, latent=latent)
 
     def filter(
@@ -150,8 +148,7 @@ class Fitted(AbstractRun):
         """A frame of joint draws: a row for each draw and time, a column a variable. The values of one draw go
         together, through all times and variables, given everything in the table."""
         table, way = self.read(data, columns), self._interpolation(method)
-        asked = {"every": every, "until": until, "at": at, "columns": columns, "known": self.columns}
-        request = make_request(table, self.axis, times, **asked, within=True)
+        request = self._request(table, times, every=every, until=until, at=at, columns=columns, within=True)
         check_steps(table, self.marching, request.series, request.times)
         if self.model.has_paths and way not in OF_MEMORY:  # paths carry what goes together, else the memory does
             values = inference.draws(self.model, self.frame, request, num_samples=draws, seed=seed, method=way)
@@ -189,6 +186,10 @@ class Fitted(AbstractRun):
         named = {} if table.layout.id is None else {table.layout.id: table.ids}
         size = {} if np.isnan(least).all() else {"ess": least}
         return to_frame({**named, "log_likelihood": log_lik, **size}, table.layout.backend)
+
+    def _request(self, table: Table, times: Any, **asked: Any) -> inference.Request:
+        """When answers are wanted, in the model's kind of time and by the names that its table's columns had."""
+        return make_request(table, self.axis, times, **asked, known=self.columns)
 
     def _interpolation(self, method: str | None, *, latent: bool = False) -> Method:
         """The way to interpolate; a memory that is asked tells nothing of the latent state, so that paths do."""

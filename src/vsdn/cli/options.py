@@ -11,9 +11,9 @@ from vsdn.settings import LAST_SEED, MOST_PATHS
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by vsdn fit.")]
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet table: id, time, a column a variable.")]
-IdColumn = Annotated[str | None, typer.Option(help="Name of the id column, if it is neither 'id' nor as when fitted.")]
+IdColumn = Annotated[str | None, typer.Option(help="Name of the id column, if it is not 'id'; a run remembers it.")]
 TimeColumn = Annotated[
-    str | None, typer.Option(help="Name of the time column, if it is neither 'time' nor as when fitted.")
+    str | None, typer.Option(help="Name of the time column, if it is not 'time'; a run remembers it.")
 ]
 
 Times = Annotated[str | None, typer.Option(help="Times, e.g. 1.5,2.5 or 2024-03-01,2024-03-02.")]
