@@ -35,6 +35,7 @@ format: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/make_cli_reference.py
+	$(BIN)/python docs/make_settings_reference.py
 
 # The benchmarks have an environment of their own: the rivals are nothing that the library needs.
 .venv-bench/.ready: pyproject.toml setup.py $(KERNEL)

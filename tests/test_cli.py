@@ -258,6 +258,14 @@ def test_plot_is_a_picture_with_something_on_it(folder, run, tmp_path, vsdn):
     assert np.all(pixels[0] == 1)  # the margin is white
 
 
+@pytest.mark.parametrize("times", ["12", "2.0,2.5"])
+def test_a_table_and_a_picture_of_times_after_and_within_the_data(times, folder, run, tmp_path, vsdn):
+    ask = ["forecast", run, folder / "numbers.csv", "--times", times]
+    vsdn(*ask, "--out", tmp_path / "f.csv", "--plot", tmp_path / "f.svg")
+    assert (tmp_path / "f.csv").read_text() == vsdn(*ask)
+    assert ("hidden" in (tmp_path / "f.svg").read_text()) == (times != "12")  # what came after the first of them
+
+
 def test_dates_in_dates_out_and_ids_kept(folder, dated, tmp_path, vsdn):
     ask = ["forecast", dated, folder / "dates.csv", "--quiet"]  # the run knows what columns are called
     rows = rows_of(vsdn(*ask, "--times", "2024-04-01,2024-04-03"))

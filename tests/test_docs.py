@@ -15,6 +15,12 @@ def test_cli_reference_is_current(monkeypatch):
     assert written == reference(), "docs/cli.md is not what --help says any more: renew it with `make docs`"
 
 
+def test_settings_reference_is_current():
+    reference = runpy.run_path(str(DOCS / "make_settings_reference.py"))["reference"]
+    written = (DOCS / "settings.md").read_text("utf-8")
+    assert written == reference(), "docs/settings.md is not what src/vsdn/settings.py says: renew it with `make docs`"
+
+
 def test_the_equation_page_names_what_exists():
     page = (DOCS / "equations.md").read_text("utf-8")
     names = re.findall(r"`(vsdn(?:\.\w+)+)`", page)

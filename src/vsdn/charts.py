@@ -18,6 +18,7 @@ from vsdn.panels import BANDS, COLOURS, Curve, Fan, Panel, fan_panel
 from vsdn.questions import Frame, Request, series_keys
 
 AHEAD, INSIDE, SHOWN_PATHS, MOST_STATES = 80, 160, 30, 12
+MOST_SHOWN = 6  # series, where it is not said
 
 
 class Shown(NamedTuple):

@@ -281,7 +281,7 @@ class Fitted(AbstractRun):
         until: Any = None,
         after: Any = None,
         series: Sequence[Any] | None = None,
-        most: int = 6,
+        most: int = charts.MOST_SHOWN,
         draws: int = DRAWS,
         seed: int = 0,
         columns: Columns = Columns(),

@@ -81,7 +81,8 @@ def resume(
     table = read_table(data, columns=columns, unit=config.settings.data.time_unit)
     valid_table = _read_valid(valid, table, columns)
     if fingerprint(table, valid_table) != source.fingerprint:
-        raise RunError(f"{data} is not the table that {folder} was fitted to: it has changed since")
+        given = data if isinstance(data, str | Path) else "the frame"
+        raise RunError(f"{given} is not the table that {folder} was fitted to: it has changed since")
     plan = make_plan(table, valid_table, config.settings, scaler)
     use_compilation_cache()
     shapes = model_shapes(plan.settings, len(table.variables), table.axis)

@@ -35,76 +35,96 @@ class ModelSettings(Section):
         "linear",
         "last-value",
         "mean",
-    ] = Field(default="vsdn-s", description="which model")
-    hidden_size: int | None = Field(default=None, ge=1, le=MOST_UNITS, description="size of the memory h")
+    ] = Field(default="vsdn-s", description="which model to train")
+    hidden_size: int | None = Field(
+        default=None, ge=1, le=MOST_UNITS, description="size of the memory h, the deterministic hidden state"
+    )
     latent_size: int | None = Field(default=None, ge=1, le=MOST_UNITS, description="size of the latent state x")
     width: int | None = Field(
         default=None, ge=1, le=MOST_UNITS, description="hidden units of the feed-forward networks"
     )
     init_width: int = Field(
-        default=128, ge=1, le=MOST_UNITS, description="hidden units of the network of the initial state"
+        default=128,
+        ge=1,
+        le=MOST_UNITS,
+        description="vsdn-*, latent-*: hidden units of the network of the initial latent state",
     )
-    activation: Literal["tanh", "relu", "silu"] = Field(default="tanh", description="of the feed-forward networks")
-    flow: Literal["gru", "leaky"] = Field(default="gru", description="how the memory flows between observations")
+    activation: Literal["tanh", "relu", "silu"] = Field(
+        default="tanh", description="activation of the feed-forward networks"
+    )
+    flow: Literal["gru", "leaky"] = Field(
+        default="gru",
+        description="how the memory moves between observations: gated and bounded (gru), or with learned decay "
+        "rates (leaky)",
+    )
     keep_last: bool = Field(
         default=False,
-        description="vsdn-*, ode-rnn: h keeps what was last seen of each variable, the decoder foretells the change",
+        description="vsdn-*, ode-rnn: the memory stores the last value of each variable; the decoder predicts the "
+        "change from it",
     )
     keep_usual: bool = Field(
         default=False,
-        description="vsdn-*, ode-rnn: h keeps what is usual in a series, too: means, and their swing with each period",
+        description="vsdn-*, ode-rnn: the memory stores each series' own mean, its swing with each of the periods, "
+        "and the last departure from them; the decoder predicts the change from there",
     )
     keep_trend: bool = Field(
         default=False,
-        description="vsdn-*, ode-rnn: h keeps a level and a trend of each variable, and how sure they are; the decoder "
-        "foretells the change in those deviations",
+        description="vsdn-*, ode-rnn: the memory runs a level-and-trend filter of each variable; the decoder "
+        "predicts the change from its forecast, in the filter's standard deviations",
     )
     keep_linear: bool = Field(
         default=False,
-        description="vsdn-*, ode-rnn: h keeps the exact belief of a linear model of all variables together: what is "
-        "usual in a series, its swing with each period, and departures that fade; the decoder foretells the change, in "
-        "its deviations. For 20 variables at most",
+        description="vsdn-*, ode-rnn: the memory runs a Kalman filter of all variables together (series means, "
+        "swings with the periods, fading departures); the decoder predicts the change from its "
+        "forecast. At most 20 variables",
     )
     tell_error: bool = Field(
         default=False,
-        description="vsdn-*, ode-rnn: h foretells each variable itself, and is told how wrong that was and how sure; "
-        "the decoder foretells the change, in its deviations",
+        description="vsdn-*, ode-rnn: the memory predicts each variable itself and receives its prediction error "
+        "as input; the decoder predicts the change from that prediction. Not together with keep_*",
     )
     spread_memory: bool = Field(
         default=False,
-        description="vsdn-*, ode-rnn, gru-ode, latent-*: the units of h begin to hold what they took for one row up to "
-        "all rows of a series, not for a few rows alike",
+        description="vsdn-*, ode-rnn, gru-ode, latent-*: initialise the units of the memory to hold information "
+        "for different times, from one row to a whole series, instead of all for a few rows",
     )
-    gru_ode_cell: Literal["full", "minimal"] = Field(default="full", description="gru-ode: two gates, or one")
+    gru_ode_cell: Literal["full", "minimal"] = Field(
+        default="full", description="gru-ode: a cell with two gates (full) or one (minimal)"
+    )
     prep_size: int = Field(
         default=25,
         ge=1,
         le=MOST_UNITS,
-        description="gru-ode, tell_error: units a variable that prepare what the memory takes",
+        description="gru-ode, tell_error: units per variable that prepare an observation for the memory",
     )
     bayes_weight: float = Field(
-        default=1e-4, ge=0, description="gru-ode: weight of the KL from Bayes' rule to what its memory's jumps do"
+        default=1e-4,
+        ge=0,
+        description="gru-ode: weight of the KL divergence from the Bayesian update to the update that the memory makes",
     )
     bayes_noise: float = Field(
         default=1e-2,
         ge=1e-6,
         le=1e3,  # 32 bits hold the square and its inverse
-        description="gru-ode: noise of a value in Bayes' rule, in deviations of its variable",
+        description="gru-ode: observation noise in the Bayesian update, in standard deviations of the variable",
     )
     likelihood: Literal["gaussian", "student"] = Field(
         default="gaussian",
-        description="family of the observations; student (t, four degrees of freedom): for rare values far from all "
-        "others (not for linear)",
+        description="distribution of the observations; student (Student's t with four degrees of freedom) "
+        "tolerates rare extreme values. Not for linear, which is Gaussian",
     )
     scale_floor: float = Field(
-        default=1e-3, gt=0, description="least scale of a density, in deviations of its variable"
+        default=1e-3,
+        gt=0,
+        description="smallest scale of a predicted distribution, in standard deviations of the variable",
     )
     even_pull: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="in training, how evenly values pull at the networks, however narrow their densities: gradients "
-        "are times the variance to this power (β-NLL); where many values repeat, with select_by=crps (not for linear)",
+        description="exponent b of a variance-weighted loss (beta-NLL): gradients are multiplied by the predicted "
+        "variance to the power b, so that values with a small variance do not dominate. For many "
+        "repeated values, with select_by=crps. Not for linear",
     )
 
     @property
@@ -118,37 +138,63 @@ class ModelSettings(Section):
 class ObjectiveSettings(Section):
     """What is maximised."""
 
-    objective: Literal["vae", "iwae"] = Field(default="iwae", description="the bound")
-    num_paths: int = Field(default=3, ge=1, le=MOST_PATHS, description="latent paths K a series")
-    alpha: float = Field(default=0.5, ge=0, le=1, description="share of the IWAE bound when objective is iwae")
-    beta: float = Field(default=1.0, ge=0, description="weight of the KL in the VAE bound")
+    objective: Literal["vae", "iwae"] = Field(
+        default="iwae",
+        description="what is maximised: the VAE bound (vae), or a mixture of the VAE and the IWAE bound (iwae, see "
+        "alpha)",
+    )
+    num_paths: int = Field(
+        default=3, ge=1, le=MOST_PATHS, description="latent paths per series in training (K of the IWAE bound)"
+    )
+    alpha: float = Field(
+        default=0.5, ge=0, le=1, description="weight of the IWAE bound if objective is iwae; the VAE bound has the rest"
+    )
+    beta: float = Field(default=1.0, ge=0, description="weight of the KL term in the VAE bound")
     kl_warmup: int = Field(
-        default=0, ge=0, le=MOST_EPOCHS, description="epochs over which the weight of the KL rises from 0"
+        default=0, ge=0, le=MOST_EPOCHS, description="epochs over which the weight of the KL term rises from 0 to beta"
     )
     save_memory: bool = Field(
-        default=False, description="for long series (vsdn-f, vsdn-s): memory by √steps instead of steps, but slower"
+        default=False,
+        description="vsdn-f, vsdn-s: memory grows with the square root of the number of solver steps, but training "
+        "is slower. For long series",
     )
 
 
 class DataSettings(Section):
     """How a table becomes grids. Times are in the table's own unit (`time_unit` when they are dates)."""
 
-    time_unit: Literal["second", "minute", "hour", "day", "week"] = Field(default="day", description="unit of dates")
+    time_unit: Literal["second", "minute", "hour", "day", "week"] = Field(
+        default="day", description="unit of time, if times are dates"
+    )
     max_step: float | None = Field(
-        default=None, gt=0, description="longest solver step; chosen from the data if not given"
+        default=None,
+        gt=0,
+        description="longest solver step, in the unit of the table's times; chosen from the data if not given",
     )
     time_scale: float | None = Field(
-        default=None, gt=0, description="the model's unit of time; chosen from the data if not given"
+        default=None,
+        gt=0,
+        description="the model's unit of time, in the unit of the table's times; chosen from the data if not given",
     )
     start: float | str | None = Field(
-        default=None, description="where series start; at the first observation if not given"
+        default=None, description="time or date at which all series start; each at its first observation if not given"
     )
-    periods: tuple[float | str, ...] = Field(default=(), description="known periods, e.g. 7 or year (dates only)")
+    periods: tuple[float | str, ...] = Field(
+        default=(),
+        description="known periods, whose sine and cosine the model receives as input: numbers such as 7 or, if "
+        "times are dates, hour, day, week, month, year",
+    )
     window: int | None = Field(
-        default=None, ge=2, description="rows of a training piece; long series are cut, unless start is given"
+        default=None,
+        ge=2,
+        description="rows of a training piece, into which longer series are cut; chosen from the data if not "
+        "given. Not together with start",
     )
     num_buckets: int | None = Field(
-        default=None, ge=1, le=6, description="padded grid lengths at most, each compiled once"
+        default=None,
+        ge=1,
+        le=6,
+        description="at most so many padded lengths, each compiled once; chosen from the data if not given",
     )
 
 
@@ -159,77 +205,103 @@ class TrainingSettings(Section):
         default=None,
         ge=0,
         le=MOST_EPOCHS,
-        description="passes over the training part; chosen from the data if not given",
+        description="passes over the training data; chosen from the data if not given",
     )
-    batch_size: int = Field(default=50, ge=1, description="series a step")
+    batch_size: int = Field(default=50, ge=1, description="series per training step")
     cut_share: float | None = Field(
-        default=None, ge=0, le=1, description="part of them cut after a random row; chosen by the model if not given"
+        default=None,
+        ge=0,
+        le=1,
+        description="share of the series of a training step that end at a random row; if not given 1 for latent-* "
+        "and 0 for the others",
     )
     begin_share: float = Field(
-        default=0.0, ge=0, le=1, description="part of them begun at a random row, so that a start is anywhere"
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of the series of a training step that begin at a random row. Not together with start",
     )
     hide_share: float = Field(
         default=0.0,
         ge=0,
         le=0.5,
-        description="part of the rows that the memory is not told of, but that are scored (vsdn-*, ode-rnn, gru-ode)",
+        description="vsdn-*, ode-rnn, gru-ode: average share of the rows that are masked from the memory in "
+        "training, but still scored",
     )
     given_rows: int | None = Field(
         default=None,
         ge=1,
-        description="of each series so many rows are told, the first, and all others foretold from them, in training "
-        "and validation (vsdn-*, ode-rnn, gru-ode, latent-ode)",
+        description="vsdn-*, ode-rnn, gru-ode, latent-ode: in training and validation the model receives only so "
+        "many first rows of a series as input, and predicts all others from them",
     )
     given_shift: float = Field(
         default=0.0,
         ge=0,
-        description="in training the given rows (see given_rows) are shifted at random, each variable alike in all of "
-        "them, by so many of its deviations",
+        description="standard deviation of a random shift of the rows of given_rows in training, one per series "
+        "and variable, in standard deviations of the variable",
     )
     shift: float = Field(
         default=0.0,
         ge=0,
-        description="in training whole series are shifted at random, each variable by so many of its deviations",
+        description="standard deviation of a random shift of whole series in training, one per series and "
+        "variable, in standard deviations of the variable",
     )
     stretch: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="in training series run faster or slower at random: the deviation of the logarithm of their pace",
+        description="in training each series runs faster or slower by a random factor; this is the standard "
+        "deviation of its logarithm. Not together with periods",
     )
     rates: dict[str, float] = Field(
         default={},
-        description="variables that tell how fast something goes, each with its value at rest, as in "
-        'rates={"speed": 0}: they grow with the pace of a series (see stretch)',
+        description='variables that are speeds or flows, each with its value at rest, as in rates={"speed": 0}; '
+        "stretch scales them with the speed of the series",
     )
-    learning_rate: float = Field(default=5e-3, gt=0, description="at its highest")
+    learning_rate: float = Field(default=5e-3, gt=0, description="largest learning rate")
     schedule: Literal["cosine", "constant"] = Field(
-        default="cosine", description="of the learning rate, after its warm-up"
+        default="cosine", description="after the warm-up the learning rate falls along a cosine, or is constant"
     )
-    lr_warmup: int = Field(default=100, ge=0, description="steps over which the learning rate rises")
-    weight_decay: float = Field(default=1e-4, ge=0, description="AdamW's; 0 is Adam")
-    clip: float = Field(default=1.0, gt=0, description="largest norm of a gradient")
-    patience: int = Field(default=25, ge=1, description="epochs without a better validation score before it stops")
+    lr_warmup: int = Field(
+        default=100,
+        ge=0,
+        description="training steps over which the learning rate rises, but at most a quarter of all steps",
+    )
+    weight_decay: float = Field(default=1e-4, ge=0, description="weight decay of AdamW; 0 makes it Adam")
+    clip: float = Field(default=1.0, gt=0, description="largest norm of a gradient; larger ones are scaled down to it")
+    patience: int = Field(
+        default=25, ge=1, description="training stops after so many epochs without a better validation score"
+    )
     valid_share: float = Field(
-        default=0.1, gt=0, lt=1, description="part of the table held out when no validation table is given"
+        default=0.1,
+        gt=0,
+        lt=1,
+        description="share of the table that is held out for validation if no validation table is given",
     )
-    valid_paths: int = Field(default=16, ge=1, le=MOST_PATHS, description="paths a series for the validation score")
+    valid_paths: int = Field(
+        default=16, ge=1, le=MOST_PATHS, description="latent paths per series for the validation score"
+    )
     valid_rows: int | None = Field(
         default=None,
         ge=1,
-        description="latent-*: rows a series, evenly spread, that the validation score is of; all if not given",
+        description="latent-*: rows per series, evenly spaced, that the validation score uses; all if not given",
     )
-    valid_bound: bool = Field(default=False, description="also keep the bound on the validation part, each epoch")
+    valid_bound: bool = Field(
+        default=False, description="also record the bound on the validation data after each epoch"
+    )
     select_by: Literal["forecasts", "crps", "bound", "last"] | None = Field(
         default=None,
-        description="which epoch is kept: the best in forecasts of the validation part by their NLL, or by their CRPS, "
-        "which no single value decides, or in its bound (the default with hide_share), or the last",
+        description="which epoch is kept: the one with the best NLL (forecasts) or CRPS (crps) of validation "
+        "forecasts, or the best validation bound (bound), or the last one (last). If not given bound "
+        "with hide_share, else forecasts",
     )
-    max_skipped: int = Field(default=50, ge=1, description="steps in a row with no finite gradient before the run ends")
+    max_skipped: int = Field(
+        default=50, ge=1, description="the run ends after so many training steps in a row without a finite gradient"
+    )
     checkpoint_every: int = Field(
-        default=200, ge=1, description="steps between checkpoints; one is also written each epoch"
+        default=200, ge=1, description="training steps between checkpoints; one is also written after each epoch"
     )
-    seed: int = Field(default=0, ge=0, le=LAST_SEED, description="same seed, same result")
+    seed: int = Field(default=0, ge=0, le=LAST_SEED, description="random seed: the same seed gives the same result")
 
 
 class Settings(Section):

@@ -7,6 +7,7 @@ import typer
 
 import vsdn
 from vsdn import exported
+from vsdn.charts import MOST_SHOWN
 from vsdn.cli.console import warnings_as_remarks
 from vsdn.cli.options import (
     DRAWS_HELP,
@@ -27,11 +28,12 @@ from vsdn.cli.options import (
     numbers,
 )
 from vsdn.cli.tables import check_outputs, give, read_table, times_asked
+from vsdn.data import Table
 from vsdn.errors import SettingsError
 from vsdn.exported import Exported
 from vsdn.files import check_writable
 from vsdn.fitted import Fitted
-from vsdn.frames import Columns
+from vsdn.frames import Columns, parse_times
 from vsdn.questions import DRAWS
 from vsdn.settings import MOST_PATHS
 
@@ -67,10 +69,20 @@ def forecast(
     choices = _choices(fitted, quantiles=quantiles, draws=draws, method=method, plot=plot)
     with warnings_as_remarks(quiet):
         frame = fitted.forecast(table, **asked, **choices, seed=seed)
-    if plot is not None and isinstance(fitted, Fitted):
-        end = max(frame[table.layout.time].to_pylist())
-        fitted.plot(table, plot, until=end, draws=choices["draws"], seed=seed)
     give(frame, out, as_json)
+    if plot is not None and isinstance(fitted, Fitted):
+        when = _shown(fitted, table, frame[table.layout.time].to_pylist())
+        fitted.plot(table, plot, **when, draws=choices["draws"], seed=seed)
+
+
+def _shown(fitted: Fitted, table: Table, times: list[Any]) -> dict[str, Any]:
+    """What a picture of these times shows: the series that end before the last of them; if none does, forecasts from
+    the first of them on, with what was observed since."""
+    first, end = min(times), max(times)
+    ends_before = table.times[table.starts[1:] - 1] < parse_times([end], fitted.axis)
+    if not ends_before.any():
+        return {"after": first, "until": end}
+    return {"until": end, "series": table.ids[ends_before][:MOST_SHOWN]}
 
 
 def _choices(fitted: Fitted | Exported, **options: Any) -> dict[str, Any]:

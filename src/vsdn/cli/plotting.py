@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from vsdn.charts import MOST_SHOWN
 from vsdn.cli.console import warnings_as_remarks
 from vsdn.cli.options import Data, Draws, IdColumn, Quiet, Run, Seed, TimeColumn, words
 from vsdn.cli.tables import check_outputs, open_run
@@ -20,7 +21,7 @@ def plot(
     until: Annotated[str | None, typer.Option(help="Forecast: until this time.")] = None,
     after: Annotated[str | None, typer.Option(help="Forecast: hide what was seen after this time.")] = None,
     series: Annotated[str | None, typer.Option(help="The ids to show, with commas between.")] = None,
-    most: Annotated[int, typer.Option(min=1, max=400, help="Else so many, from the first on.")] = 6,
+    most: Annotated[int, typer.Option(min=1, max=400, help="Number of series at most, if not named.")] = MOST_SHOWN,
     draws: Draws = DRAWS,
     seed: Seed = 0,
     id: IdColumn = None,
