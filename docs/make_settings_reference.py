@@ -34,9 +34,9 @@ $ vsdn fit data.csv --out run --config settings.toml
 $ vsdn fit data.csv --out run --preset double-ou --set epochs=10
 ```
 
-A value of `--set` is read as JSON if it is valid JSON, otherwise as text. `settings.toml` holds lines such as `epochs
-= 30`, in any sections or in none; a JSON file and the `config.json` of an earlier run work too. `vsdn fit --help`
-lists the presets; [`src/vsdn/presets`](../src/vsdn/presets) has what they set. In Python:
+A value of `--set` is read as JSON if it is valid JSON, otherwise as text. `settings.toml` holds one setting per line,
+with or without sections; a JSON file and the `config.json` of an earlier run work too. `vsdn fit --help` lists the
+presets, and [`src/vsdn/presets`](../src/vsdn/presets) shows what they set. In Python:
 
 ```python
 fitted = vsdn.fit(frame, model="vsdn-f", preset="double-ou", settings={"epochs": 10, "keep_last": True})
@@ -52,13 +52,14 @@ settings that exclude each other end the command with one sentence and exit code
 
 ## Settings chosen from the data
 
-These have the default *open*. They are chosen from the training data when the run starts, and stored with it.
+These have the default *open*. They are chosen when the run starts, from the training data, the model and other
+settings, and stored with the run.
 
 | setting | choice |
 |---|---|
 | `hidden_size` | 32 for up to 8 variables, 64 for up to 32, else 128 |
 | `latent_size` | the same; for `linear` four times the number of variables, at most 64 |
-| `width` | twice that of `hidden_size` above |
+| `width` | 64, 128 or 256, with the same limits |
 | `time_scale` | a tenth of the median length of a series, so that a typical series lasts ten units |
 | `max_step` | half the median gap between rows, but at least 1/200 of the median length of a series |
 | `window` | 200 rows if a series has more than 400 and `start` is not given, else none |

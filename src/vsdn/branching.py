@@ -29,9 +29,10 @@ class QuerySet:
         point, length = jnp.asarray(self.point[index], jnp.int32), jnp.asarray(self.length[index])
         return Queries(point, length, jnp.full(len(series), self.max_step), jnp.asarray(self.clock[index]))
 
-    def places(self, series: np.ndarray, num_queries: int) -> np.ndarray:
-        """Where in the caller's order the queries that `pad` gives belong."""
-        return self.order[windows(self.starts, series, num_queries)[0]]
+    def places(self, series: np.ndarray, num_queries: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where in the caller's order the queries that `pad` gives belong, and which of them are no padding."""
+        index, real = windows(self.starts, series, num_queries)
+        return self.order[index], real
 
 
 def make_queries(table: Table, scaler: Scaler, marching: Marching, series: np.ndarray, times: np.ndarray) -> QuerySet:

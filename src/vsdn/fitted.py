@@ -44,6 +44,9 @@ from vsdn.subject import Subject
 from vsdn.tracking import ALONE, Online
 from vsdn.version import __version__
 
+ENOUGH_TO_RANK = 64  # draws, whose ranks tell how values go together
+PARTICLES = 16  # of each draw, where later rows weigh it
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fitted(AbstractRun):
@@ -146,14 +149,15 @@ class Fitted(AbstractRun):
         columns: Columns = Columns(),
     ) -> Any:
         """A frame of joint draws: a row for each draw and time, a column a variable. The values of one draw go
-        together, through all times and variables, given everything in the table."""
+        together, through all times and variables, given everything in the table; at each time alone they have the law
+        that `interpolate` tells, whatever other times are asked for."""
         table, way = self.read(data, columns), self._interpolation(method)
         request = self._request(table, times, every=every, until=until, at=at, columns=columns, within=True)
         check_steps(table, self.marching, request.series, request.times)
         if self.model.has_paths and way not in OF_MEMORY:  # paths carry what goes together, else the memory does
             values = inference.draws(self.model, self.frame, request, num_samples=draws, seed=seed, method=way)
         else:
-            values = self._row_draws(request, draws, seed)
+            values = self._row_draws(request, way, draws, seed)
         return draws_frame(request, self.axis, values)
 
     def simulate(
@@ -223,13 +227,20 @@ class Fitted(AbstractRun):
         names = tuple(f"x{number + 1}" for number in range(answer.mean.shape[1])) if latent else None
         return answer_frame(request, self.axis, answer, quantiles, names)
 
-    def _row_draws(self, request: inference.Request, draws: int, seed: int) -> np.ndarray:
+    def _row_draws(self, request: inference.Request, way: Method, draws: int, seed: int) -> np.ndarray:
         """Joint draws of a model that draws row by row: the times asked for become rows with nothing seen."""
         make_queries(request.table, self.scaler, self.marching, request.series, request.times)  # none before the start
         merged, places = request.table.with_times(request.series, request.times)
         assert isinstance(self.model, AbstractOnline)
-        values = inference.row_draws(self.model, self.frame, merged, num_samples=draws, seed=seed)
-        return values[places]
+        last = request.table.times[request.table.starts[request.series + 1] - 1]
+        many = {
+            "num_samples": max(draws, ENOUGH_TO_RANK) if self.model.in_turn else draws,
+            "num_particles": PARTICLES if np.any(request.times < last) else 1,
+        }
+        values = inference.row_draws(self.model, self.frame, merged, **many, seed=seed)[places]
+        if self.model.in_turn:
+            values = inference.coupled(self.model, self.frame, request, values, seed=seed, method=way)
+        return values[:, :draws]
 
     def evaluate(
         self,

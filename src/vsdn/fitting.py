@@ -55,7 +55,7 @@ def fit(
     plan = make_plan(table, valid_table, chosen)
     source = _source(data, valid, columns, fingerprint(table, valid_table))
     config = Config(settings=plan.settings, variables=table.variables, axis=table.axis, source=source)
-    fresh = prime(make_model(plan.settings, table), table, plan.scaler, spread=plan.settings.model.spread_memory)
+    fresh = prime(make_model(plan.settings, table), plan.table, plan.scaler, spread=plan.settings.model.spread_memory)
     state = training.first_state(fresh, plan.train, plan.settings)
     if folder is not None:
         with checkpoint.creating(folder, config, plan.scaler, version=__version__, overwrite=overwrite) as made:

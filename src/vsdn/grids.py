@@ -30,12 +30,13 @@ class Queries(NamedTuple):
 
 
 def at_rows(points: Float[Array, "point *any"], grid: Grid) -> Float[Array, "row *any"]:
-    """The entries at the points where something was seen.
+    """The entries at the rows: the points where something was seen or asked for.
 
     Its gradient is a gather by the inverse map: XLA's own, a scatter, took a fifth of a training step.
     """
-    seen = grid.mask.any(axis=1)
-    return _gather(points, grid.rows, jnp.maximum(jnp.cumsum(seen) - 1, 0), seen)
+    number = jnp.arange(grid.rows.shape[0], dtype=jnp.int32)
+    row_of_point = jnp.full(grid.dt.shape[0], -1, jnp.int32).at[grid.rows].max(number)
+    return _gather(points, grid.rows, jnp.maximum(row_of_point, 0), row_of_point >= 0)
 
 
 def last_seen(grid: Grid) -> Int[Array, "point channel"]:

@@ -72,14 +72,29 @@ def paths(
     return _answer(model, frame, request, _no_truth(request), Asked(method, _states, num_samples), seed=seed)[0]
 
 
-def row_draws(model: AbstractOnline, frame: Frame, table: Table, *, num_samples: int, seed: int) -> np.ndarray:
+def coupled(
+    model: AbstractModel, frame: Frame, request: Request, together: np.ndarray, *, seed: int, method: Method
+) -> np.ndarray:
+    """(query, draw, channel): values with the law of `method` at each query, whatever else is asked, that go together
+    as `together` does: by its ranks (ensemble copula coupling; Schefzik, Thorarinsdottir and Gneiting, 2013)."""
+    random = np.random.default_rng(seed)
+    order = np.lexsort((random.random(together.shape), together), axis=1)  # of equals by chance
+    levels = (order.argsort(axis=1) + random.random(together.shape)) / together.shape[1]
+    asked = Asked(method, _at_levels, together.shape[1])
+    return frame.scaler.unscale(_answer(model, frame, request, levels, asked, seed=seed)[0])
+
+
+def row_draws(
+    model: AbstractOnline, frame: Frame, table: Table, *, num_samples: int, num_particles: int = 1, seed: int
+) -> np.ndarray:
     """(row, draw, channel): values at every row of a table, those with nothing seen too, that go together."""
     grids, keys = make_grids(table, frame.scaler, frame.marching), series_keys(table.ids, seed)
     values = np.empty((len(table.times), num_samples, len(table.variables)))
     most_points, most_rows = int(grids.num_points.max()) + 1, int(grids.num_rows.max())
-    size = chunk_size(table.num_series, most_points * num_samples)
+    size = chunk_size(table.num_series, most_points * num_samples * num_particles)
     for chunk, filled in chunks_of(table.num_series, size):
-        parts = np.asarray(_row_draws(model, grids.pad(filled, most_points, most_rows), keys[filled], num_samples))
+        padded = grids.pad(filled, most_points, most_rows)
+        parts = np.asarray(_row_draws(model, padded, keys[filled], num_samples, num_particles))
         for series, part in zip(chunk, parts, strict=False):
             rows = slice(table.starts[series], table.starts[series + 1])
             values[rows] = part[:, : rows.stop - rows.start].swapaxes(0, 1)
@@ -87,8 +102,9 @@ def row_draws(model: AbstractOnline, frame: Frame, table: Table, *, num_samples:
 
 
 @eqx.filter_jit
-def _row_draws(model: AbstractOnline, grids: Grid, keys: PRNGKeyArray, num_samples: int) -> Array:
-    return jax.vmap(lambda grid, key: model.sample_rows(grid, num_samples=num_samples, key=key))(grids, keys)
+def _row_draws(model: AbstractOnline, grids: Grid, keys: PRNGKeyArray, num_samples: int, num_particles: int) -> Array:
+    many = {"num_samples": num_samples, "num_particles": num_particles}
+    return jax.vmap(lambda grid, key: model.sample_rows(grid, **many, key=key))(grids, keys)
 
 
 def log_likelihoods(
@@ -169,6 +185,12 @@ def _scores(said: Said, asked: Asked) -> tuple[Array, ...]:
     square = (metrics.mean(likelihood, params) - y) ** 2
     density, pit = metrics.log_prob(likelihood, params, y), metrics.cdf(likelihood, params, y)
     return -density, square, metrics.crps(likelihood, params, y), pit
+
+
+def _at_levels(said: Said, asked: Asked) -> tuple[Array, ...]:
+    """Quantiles (query, draw, channel), whose levels stand in the place of the truth."""
+    levels = said.truth.swapaxes(0, 1)
+    return (metrics.quantiles_at(said.likelihood, said.answer.params, levels).swapaxes(0, 1),)
 
 
 def _states(said: Said, asked: Asked) -> tuple[Array, ...]:

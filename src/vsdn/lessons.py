@@ -95,6 +95,16 @@ def stretch(batch: Batch, deviation: float, rest: Float[Array, " channel"], *, k
     return batch._replace(grid=batch.grid._replace(dt=dt / pace, values=values))
 
 
+def known(batch: Batch) -> Batch:
+    """The batch with each series ended before the first of its rows that count for the validation score."""
+
+    def end(grid: Grid, scored: Bool[Array, " row"]) -> Grid:
+        is_known = grid.mask[grid.rows].any(axis=1) & ~scored
+        return until(grid, jnp.max(jnp.where(is_known, grid.rows, -1)))
+
+    return batch._replace(grid=jax.vmap(end)(batch.grid, batch.scored))
+
+
 def thinned(batch: Batch, num_rows: int | None) -> Batch:
     """The batch with so many rows a series, evenly spread, to be foretold; all is still seen."""
     if num_rows is None or num_rows >= batch.scored.shape[1]:

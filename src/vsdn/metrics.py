@@ -42,14 +42,22 @@ def std(likelihood: Likelihood, params: Params) -> Values:
 
 
 def quantiles(likelihood: Likelihood, params: Params, levels: Sequence[float]) -> Float[Array, "level *any channel"]:
-    """The mixture's quantiles, by bisection of its distribution function."""
-    low, high = (jnp.broadcast_to(end, (len(levels), *end.shape)) for end in _reach(likelihood, params))
-    wanted = jnp.expand_dims(jnp.asarray(levels, low.dtype), range(1, low.ndim))
+    """The mixture's quantiles, the same for all."""
+    wanted = jnp.asarray(levels, params.dtype)
+    shape = (len(levels), *params.shape[1:-1])
+    return quantiles_at(likelihood, params, jnp.broadcast_to(jnp.expand_dims(wanted, range(1, len(shape))), shape))
+
+
+def quantiles_at(
+    likelihood: Likelihood, params: Params, levels: Float[Array, "level *any channel"]
+) -> Float[Array, "level *any channel"]:
+    """The mixture's quantiles at levels of their own, by bisection of its distribution function."""
+    low, high = (jnp.broadcast_to(end, levels.shape) for end in _reach(likelihood, params))
 
     def halve(_, ends):
         low, high = ends
         middle = 0.5 * (low + high)
-        below = jax.vmap(lambda y: cdf(likelihood, params, y))(middle) < wanted
+        below = jax.vmap(lambda y: cdf(likelihood, params, y))(middle) < levels
         return jnp.where(below, middle, low), jnp.where(below, high, middle)
 
     low, high = jax.lax.fori_loop(0, 40, halve, (low, high))

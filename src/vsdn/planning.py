@@ -49,6 +49,7 @@ class Plan(NamedTuple):
 
     settings: Settings  # none left open
     scaler: Scaler
+    table: Table  # the training part
     train: Batches
     valid: Batches
     notes: tuple[str, ...]
@@ -69,6 +70,7 @@ def make_plan(table: Table, valid: Table | None, settings: Settings, scaler: Sca
     return Plan(
         settings,
         scaler,
+        parts.train,
         Batches.make(make_grids(train, scaler, marching), size, buckets or 1, rest=rest_of(settings, table, scaler)),
         Batches.make(make_grids(parts.valid, scaler, marching, scored=parts.scored), min(size, 256), 1),
         notes=(_say(parts, valid), *_unheeded(settings.model), *_on_values(parts.train, settings.model)),

@@ -61,6 +61,7 @@ class Chunk(NamedTuple):
     queries: Queries
     keys: PRNGKeyArray
     places: np.ndarray  # of the queries in the request
+    real: np.ndarray  # which of them are no padding
 
 
 def make_request(
@@ -156,7 +157,7 @@ def ask(
         if not answers:
             answers = [np.empty((len(request.times), *part.shape[2:])) for part in parts]
         for whole, part in zip(answers, parts, strict=True):
-            whole[chunk.places.ravel()] = np.asarray(part).reshape(-1, *part.shape[2:])
+            whole[chunk.places[chunk.real]] = np.asarray(part)[chunk.real]
     return answers
 
 
@@ -175,7 +176,8 @@ def _chunks(
             filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
             num_queries = int(counts[mine].max())
             grid = grids.pad(filled, int(batches.num_points[number]), int(batches.num_rows[number]))
-            yield Chunk(grid, queries.pad(filled, num_queries), keys[filled], queries.places(filled, num_queries))
+            padded, places = queries.pad(filled, num_queries), queries.places(filled, num_queries)
+            yield Chunk(grid, padded, keys[filled], *places)
 
 
 def chunk_size(num_series: int, states: int) -> int:

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -164,13 +164,14 @@ def make_update(
 def teach(batch: Batch, settings: TrainingSettings, rest: np.ndarray, *, key: PRNGKeyArray) -> Batch:
     """The batch as a step of training is shown it."""
     least = (settings.given_rows or 1) + 1  # one of them is foretold from the others
-    batch = lessons.begin(batch, settings.begin_share, least, key=jr.fold_in(key, 2))
-    batch = lessons.stretch(batch, settings.stretch, jnp.asarray(rest, batch.grid.dt.dtype), key=jr.fold_in(key, 4))
-    batch = lessons.shift(batch, settings.shift, key=jr.fold_in(key, 5))
-    batch = lessons.cut(batch, settings.cut_share or 0.0, key=key)
-    batch = lessons.hide(batch, settings.hide_share, key=jr.fold_in(key, 1))
+    cut_key, hide_key, begin_key, given_key, stretch_key, shift_key = jr.split(key, 6)
+    batch = lessons.begin(batch, settings.begin_share, least, key=begin_key)
+    batch = lessons.stretch(batch, settings.stretch, jnp.asarray(rest, batch.grid.dt.dtype), key=stretch_key)
+    batch = lessons.shift(batch, settings.shift, key=shift_key)
+    batch = lessons.cut(batch, settings.cut_share or 0.0, key=cut_key)
+    batch = lessons.hide(batch, settings.hide_share, key=hide_key)
     batch = lessons.give(batch, settings.given_rows)
-    return lessons.shift_given(batch, settings.given_shift, key=jr.fold_in(key, 3))
+    return lessons.shift_given(batch, settings.given_shift, key=given_key)
 
 
 rough_crps = functools.partial(metrics.crps, num_nodes=32)  # to tell epochs apart
@@ -203,21 +204,29 @@ def make_score(
 
 
 def make_bound(static: Any, settings: Settings) -> Callable[[Any, Batches], float]:
-    """Minus the bound of some weights, an observed value, that the settings ask for; the same noise every time."""
+    """Minus the bound of some weights, a scored value, that the settings ask for; the same noise every time. Where the
+    last rows of a series are scored, it is that of the whole series less that of the rows before them."""
 
     @jax.jit
     def sum_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
-        key, beta = jr.key(settings.training.seed), jnp.asarray(settings.objective.beta)
-        batch = lessons.hide(batch, settings.training.hide_share, key=jr.fold_in(key, 1))
+        path_key, hide_key = jr.split(jr.key(settings.training.seed))
+        beta = jnp.asarray(settings.objective.beta)
+        batch = lessons.hide(batch, settings.training.hide_share, key=hide_key)
         batch = lessons.give(batch, settings.training.given_rows)
-        loss = mean_loss(eqx.combine(params, static), batch, beta, settings=settings.objective, key=key)
+        loss = mean_loss(eqx.combine(params, static), batch, beta, settings=settings.objective, key=path_key)
         seen = jnp.sum(batch.grid.mask, axis=(1, 2), dtype=loss.dtype) @ batch.weight
         return loss * seen, seen
 
+    def sums(params: Any, batches: Iterable[Batch]) -> np.ndarray:
+        parts = [np.asarray(sum_batch(params, batch), float) for batch in batches]
+        return np.sum(parts, axis=0)
+
     def loss(params: Any, batches: Batches) -> float:
-        sums = [sum_batch(params, batch) for batch in batches]
-        total = sum(float(loss) for loss, _ in sums) / max(sum(float(count) for _, count in sums), 1.0)
-        return total if np.isfinite(total) else math.inf
+        total, count = sums(params, batches)
+        if not batches.grids.scored.all():
+            total, count = (total, count) - sums(params, map(lessons.known, batches))
+        mean = total / max(count, 1.0)
+        return mean if np.isfinite(mean) else math.inf
 
     return loss
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 from jax.nn import logsumexp
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
@@ -105,6 +106,8 @@ class AbstractOnline(AbstractModel):
     Along the points of a grid its answers are those of the whole grid at once.
     """
 
+    in_turn: ClassVar[bool] = True  # whether `sample_rows` draws value by value, so that only their order is to be used
+
     @abstractmethod
     def begin(self, *, num_samples: int, key: PRNGKeyArray) -> Any:
         """The state before anything was seen."""
@@ -125,9 +128,13 @@ class AbstractOnline(AbstractModel):
     ) -> Any:
         """The state after it took the seen entries of y."""
 
-    def sample_rows(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel"]:
-        """Values at every row, those with nothing seen too, that go together as one series, given what was seen."""
-        return draw_series(self, grid, num_samples=num_samples, key=key)
+    def sample_rows(
+        self, grid: Grid, *, num_samples: int, num_particles: int = 1, key: PRNGKeyArray
+    ) -> Float[Array, "sample row channel"]:
+        """Values at every row, those with nothing seen too, that go together as one series, given what was seen; each
+        draw is the choice of so many particles, which rows after an unseen one want."""
+        one = lambda key: draw_series(self, grid, num_particles=num_particles, key=key)
+        return jax.vmap(one)(jr.split(key, num_samples))
 
     @abstractmethod
     def look(self, state: Any, clock: Float[Array, " clock"]) -> Float[Array, "sample channel param"]:

@@ -36,28 +36,27 @@ class _Point(NamedTuple):
     asked: Bool[Array, "*point"]
 
 
-def draw_series(
-    model: Stepping, grid: Grid, *, num_samples: int, key: PRNGKeyArray
-) -> Float[Array, "sample row channel"]:
-    """Values at every row, those with nothing seen too, that go together; rows that were seen weigh the draws, and
-    where few of them have most of the weight they are drawn anew."""
-    level = jnp.full(num_samples, -jnp.log(num_samples), grid.dt.dtype)
+def draw_series(model: Stepping, grid: Grid, *, num_particles: int, key: PRNGKeyArray) -> Float[Array, "row channel"]:
+    """Values at every row, those with nothing seen too, that go together: those of one of many particles, which rows
+    that were seen weigh; where few of them have most of the weight they are drawn again."""
+    level = jnp.full(num_particles, -jnp.log(num_particles), grid.dt.dtype)
+    begin_key, step_key, last_key = jr.split(key, 3)
 
     def step(carry: tuple[Any, Array], point: _Point) -> tuple[tuple[Any, Array], tuple[Array, Array]]:
         states, log_weights = carry
-        draw_key, choice_key = jr.split(jr.fold_in(key, point.number))
+        draw_key, choice_key = jr.split(jr.fold_in(step_key, point.number))
         one = lambda state, key: _cross(model, state, point, key)
-        states, values, log_prob = jax.vmap(one)(states, jr.split(draw_key, num_samples))
+        states, values, log_prob = jax.vmap(one)(states, jr.split(draw_key, num_particles))
         log_weights = jax.nn.log_softmax(log_weights + log_prob)
-        poor = effective_size(log_weights) < POOR * num_samples
-        chosen = jnp.where(poor, systematic(log_weights, key=choice_key), jnp.arange(num_samples, dtype=jnp.int32))
+        poor = effective_size(log_weights) < POOR * num_particles
+        chosen = jnp.where(poor, systematic(log_weights, key=choice_key), jnp.arange(num_particles, dtype=jnp.int32))
         states = jax.tree.map(lambda part: part[chosen], states)
         return (states, jnp.where(poor, level, log_weights)), (values, chosen)
 
-    begin = jax.vmap(lambda key: model.begin(num_samples=1, key=key))(jr.split(key, num_samples))
+    begin = jax.vmap(lambda key: model.begin(num_samples=1, key=key))(jr.split(begin_key, num_particles))
     (_, log_weights), history = jax.lax.scan(step, (begin, level), _points(grid))
-    last = systematic(log_weights, key=jr.fold_in(key, grid.dt.shape[0]))
-    return _trace(*history, last)[grid.rows].swapaxes(0, 1)
+    last = jr.categorical(last_key, log_weights).astype(jnp.int32)
+    return _trace(*history, last)[grid.rows]
 
 
 def _points(grid: Grid) -> _Point:
@@ -83,9 +82,9 @@ def _cross(
 
 
 def _trace(
-    values: Float[Array, "point sample channel"], chosen: Int[Array, "point sample"], last: Int[Array, " sample"]
-) -> Float[Array, "point sample channel"]:
-    """The values along the ancestry of each of the last draws."""
+    values: Float[Array, "point particle channel"], chosen: Int[Array, "point particle"], last: Int[Array, ""]
+) -> Float[Array, "point channel"]:
+    """The values along the ancestry of one of the last particles."""
 
     def step(later: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
         values, chosen = at

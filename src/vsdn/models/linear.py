@@ -41,6 +41,7 @@ class Linear(AbstractOnline):
     """
 
     has_paths: ClassVar[bool] = False
+    in_turn: ClassVar[bool] = False
 
     likelihood: Likelihood
     root_rate: Float[Array, " mode"]  # √a: a rate of 0, a level that stays, is inside the range
@@ -147,7 +148,9 @@ class Linear(AbstractOnline):
         beliefs = jax.vmap(either)(any_later, back, here)
         return self._answer(beliefs, places.clock, num_samples, key)
 
-    def sample_rows(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel"]:
+    def sample_rows(
+        self, grid: Grid, *, num_samples: int, num_particles: int = 1, key: PRNGKeyArray
+    ) -> Float[Array, "sample row channel"]:
         """Exactly: paths through all points, drawn backward, and what is measured of them. (In turn, variable by
         variable, it could not be: given what was seen they go together.)"""
         transitions, level = self.transitions(grid.dt), self.level(grid.clock)
