@@ -78,8 +78,8 @@ Evidence from our own runs, with the page that has it. *(not recorded)* marks fi
 the run. NLL is the negative log-likelihood, CRPS the continuous ranked probability score; less is better for both.
 *Appendix C* stands for the sizes in the paper, *tuned* for our own, chosen on validation data.
 
-- **`keep_last`** keeps networks from losing to the model `last-value` on data that moves little. Beside `keep_usual`,
-  `keep_trend` or `keep_linear` it has no further effect.
+- **`keep_last`** keeps networks from losing to the model `last-value` on data that moves little (not recorded).
+  Beside `keep_usual`, `keep_trend` or `keep_linear` it has no further effect.
 - **`keep_usual`** is for series that differ in their mean or season: stations, patients, machines. On USHCN, tuned,
   it lowers the MSE of `ode-rnn` from 0.624 to 0.519 ([results](results/ushcn.md)).
 - **`keep_trend`** is for variables that move smoothly from row to row, such as bodies, vehicles and most sensors. On

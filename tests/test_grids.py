@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from examples import make_scaler, make_table
 
-from vsdn.grids import since
+from vsdn.grids import Grid, at_rows, since
 from vsdn.marching import Marching, make_grids
 
 
@@ -20,3 +20,16 @@ def test_a_grid_that_begins_later_is_that_of_the_rows_from_there():
         assert begun.told is wanted.told is None
         for one, two in zip(begun[:-1], wanted[:-1], strict=True):
             np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-6)
+
+
+def test_the_gradient_at_rows_is_that_of_a_gather_also_where_nothing_was_seen():
+    """A row that was asked for and not seen, and padding, which names the last point."""
+    mask = jnp.array([[True], [False], [True], [False], [False]])
+    rows, weight = jnp.array([0, 1, 2, 4]), jnp.array([1.0, 10.0, 100.0, 0.0])
+    grid = Grid(jnp.zeros(5), jnp.zeros((5, 1)), mask, jnp.zeros((5, 0)), rows)
+    points = jnp.arange(5.0)
+    gradients = [
+        jax.grad(lambda points, of=of: weight @ of(points))(points)
+        for of in (lambda p: at_rows(p, grid), lambda p: p[rows])
+    ]
+    np.testing.assert_array_equal(*gradients)

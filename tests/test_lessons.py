@@ -169,3 +169,19 @@ def test_a_thinned_batch_foretells_some_rows_and_sees_all(parts):
         seen = np.asarray(grid_rows)[: int(mask.any(axis=1).sum())]
         assert {int(seen[0]), int(seen[-1])} <= set(np.asarray(rows).tolist()) <= set(seen.tolist())
         assert len(set(np.asarray(rows)[np.asarray(scored)].tolist())) == int(scored.sum())
+
+
+def test_what_is_known_of_a_batch_ends_before_its_scored_rows(parts):
+    """As if the series had never had the rows that are held out."""
+    table = make_table(16, max_rows=7)
+    number = np.arange(len(table.times)) - table.starts[table.series_of_row]
+    scored = number >= 1 + np.arange(16)[table.series_of_row] % 3
+    grids_of = lambda table, **flags: make_grids(table, Scaler.fit(make_table(16, max_rows=7)), Marching(0.5), **flags)
+    batch = lessons.known(Batches.make(grids_of(table, scored=scored), 16, 1).load(np.arange(16)))
+    alone = Batches.make(grids_of(table.keep_rows(~scored)), 16, 1)
+    seen = np.asarray(batch.grid.mask.any(axis=2).sum(axis=1))
+    order = np.argsort(Batches.make(grids_of(table, scored=scored), 16, 1).grids.num_points, kind="stable")
+    np.testing.assert_array_equal(seen, alone.grids.num_rows[order])
+    span = np.asarray(batch.grid.dt.sum(axis=1))
+    lengths = np.array([alone.grids.dt[alone.grids.starts[i] : alone.grids.starts[i + 1]].sum() for i in order])
+    np.testing.assert_allclose(span, lengths, rtol=1e-5)

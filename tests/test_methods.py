@@ -57,6 +57,25 @@ def test_the_filter_sees_its_row_and_nothing_later(name):
     np.testing.assert_array_equal(at_rows(poisoned).mean, answer.mean)
 
 
+@pytest.mark.parametrize("name", ["vsdn-f", *thorough("vsdn-s", "gru-ode")])
+def test_company_changes_no_answer_of_the_filter(name):
+    """Longer series beside it, so that there is padding behind its last row."""
+    table, model = make_table(2, max_rows=9), make_model(name)
+    short = int(np.diff(table.starts).argmin())
+    alone = table.select([short])
+    company = dataclasses.replace(table, ids=np.array(["other", "another"]))
+    company.ids[short] = table.ids[short]
+
+    def at_rows(table):
+        request = inference.Request(table, table.series_of_row, table.times)
+        asked = {"levels": (0.5,), "num_samples": 4, "seed": 0, "method": by_filter}
+        return inference.forecast(model, FRAME, request, **asked).mean
+
+    assert np.diff(table.starts).min() < np.diff(table.starts).max()
+    own = slice(table.starts[short], table.starts[short + 1])
+    np.testing.assert_allclose(at_rows(alone), at_rows(company)[own], rtol=1e-9)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vsdn-f", *thorough("vsdn-s")])
 def test_the_memory_of_vsdn_can_be_asked_like_that_of_others(name):
@@ -115,13 +134,38 @@ def test_joint_draws_agree_with_the_single_answers(name):
         values = inference.draws(model, FRAME, request, num_samples=count, seed=1, method=by_interpolation)
     else:
         merged, places = table.with_times(request.series, times)
-        values = inference.row_draws(model, FRAME, merged, num_samples=count, seed=1)[places]
+        values = inference.row_draws(model, FRAME, merged, num_samples=count, num_particles=16, seed=1)[places]
     answer = inference.forecast(
         model, FRAME, request, levels=(0.5,), num_samples=count, seed=0, method=by_interpolation
     )
     size = count if answer.size is None else answer.size.min()
     error = np.sqrt(2 / min(size, count / 4)) * answer.std  # resampled draws are fewer than they seem
     assert np.all(np.abs(values.mean(axis=1) - answer.mean) < 4 * error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gru-ode", *thorough("vsdn-s", "last-value")])
+@pytest.mark.parametrize("others", [(), tuple(np.linspace(0.1, 7.3, 30))], ids=["alone", "among others"])
+def test_a_time_is_drawn_with_its_own_law_whatever_else_is_asked(name, others):
+    """Between rows, and after the last: mean and spread are those of `interpolate`, in standard errors, and no two
+    draws are the same."""
+    table, model, count = make_table(1, max_rows=6), make_model(name), 200
+    inside = 0.5 * (table.times[0] + table.times[1])
+    times = np.unique([inside, table.times[-1] + 1.0, *(table.times[0] + np.array(others))])
+    request = inference.Request(table, np.zeros(len(times), int), times)
+    merged, places = table.with_times(request.series, times)
+    drawn = inference.row_draws(model, FRAME, merged, num_samples=count, num_particles=8, seed=1)[places]
+    way = by_linearising
+    values = inference.coupled(model, FRAME, request, drawn, seed=1, method=way)
+    law = {"levels": (0.05, 0.5, 0.95), "num_samples": count, "seed": 1, "method": way}
+    answer = inference.forecast(model, FRAME, request, **law)
+    assert np.all(np.abs(values.mean(axis=1) - answer.mean) < 4 * answer.std / np.sqrt(count))
+    for number, level in enumerate(law["levels"]):
+        below = (values < answer.quantiles[:, None, :, number]).mean(axis=1)
+        assert np.all(np.abs(below - level) <= 1 / count + 1e-9)  # one draw in each part of the law
+    ranks = [part.argsort(axis=1).argsort(axis=1) for part in (values, drawn)]
+    np.testing.assert_array_equal(*ranks)
+    assert len(np.unique(values[0], axis=0)) == count
 
 
 @pytest.mark.parametrize("name", ["latent-ode", *thorough("vsdn-f", "gru-ode")])

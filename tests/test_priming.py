@@ -1,5 +1,6 @@
 """Before training, a memory begins as the table tells."""
 
+import dataclasses
 import itertools
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import vsdn
 from vsdn.data import Scaler, Table
 from vsdn.keepers import AbstractKeeper, Last, Linear, Trend, Usual
 from vsdn.memories import AbstractODERNN
+from vsdn.planning import hold_out
 from vsdn.priming import fit_keeper, lay_out, loss
 
 pytestmark = pytest.mark.usefixtures("lenient")
@@ -163,6 +165,17 @@ def test_a_fit_begins_with_what_foretells_best(kept, tmp_path):
     for keeper in keepers:
         assert jax.tree.structure(keeper) == jax.tree.structure(fresh)
         assert loss(keeper, rows) < loss(fresh, rows)
+
+
+def test_what_is_held_out_primes_nothing():
+    """Other values in the series that a fit holds out itself leave what is kept as it was."""
+    table = example_table(12, max_rows=6)
+    held = hold_out(table, None, 0.2, seed=0).valid.ids
+    elsewhere = np.isin(table.ids, held)[table.series_of_row]
+    changed = dataclasses.replace(table, values=np.where(elsewhere[:, None] & table.mask, 9.0, table.values))
+    settings = {"keep_usual": True, "epochs": 0, "hidden_size": 4, "latent_size": 2, "width": 4, "valid_share": 0.2}
+    fits = [vsdn.fit(each, model="ode-rnn", settings=settings, progress=False) for each in (table, changed)]
+    assert eqx.tree_equal(*(fitted.model.memory.keeper for fitted in fits))
 
 
 @pytest.mark.slow

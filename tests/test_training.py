@@ -64,6 +64,20 @@ def test_the_best_may_be_told_by_the_bound(parts):
     assert all(record.valid_loss > record.valid_nll + 1e-3 for record in records)  # with rows hidden, less is known
 
 
+def test_the_bound_of_the_last_rows_is_that_of_the_whole_less_that_of_the_rows_before():
+    """Of a model without noise: minus the log-density of the scored rows alone, a value."""
+    table = make_table(6, max_rows=7)
+    scored = np.arange(len(table.times)) >= table.starts[table.series_of_row] + 2
+    flags = {"every row": np.ones_like(scored), "the last rows": scored}
+    grids = {name: make_grids(table, Scaler.fit(table), Marching(0.5), scored=flag) for name, flag in flags.items()}
+    static, settings = eqx.partition(last_value(), eqx.is_inexact_array)[1], Settings().with_values(TINY)
+    params = eqx.filter(last_value(), eqx.is_inexact_array)
+    score, bound = training.make_score(static, settings.training), training.make_bound(static, settings)
+    for each in grids.values():
+        batches = Batches.make(each, 6, 1)
+        assert bound(params, batches) == pytest.approx(score(params, batches), rel=1e-5)
+
+
 def test_the_best_may_be_told_by_the_crps(parts):
     """A learning rate that goes too far: the NLL is best at another epoch than the CRPS, which is what is chosen by."""
     history, _ = run(last_value(), parts, epochs=12, learning_rate=0.3, schedule="constant", select_by="crps")
