@@ -42,17 +42,16 @@ def std(likelihood: Likelihood, params: Params) -> Values:
 
 
 def quantiles(likelihood: Likelihood, params: Params, levels: Sequence[float]) -> Float[Array, "level *any channel"]:
-    """The mixture's quantiles, the same for all."""
-    wanted = jnp.asarray(levels, params.dtype)
-    shape = (len(levels), *params.shape[1:-1])
-    return quantiles_at(likelihood, params, jnp.broadcast_to(jnp.expand_dims(wanted, range(1, len(shape))), shape))
+    """The mixture's quantiles, at the same levels everywhere."""
+    same = jnp.expand_dims(jnp.asarray(levels, params.dtype), range(1, params.ndim - 1))
+    return quantiles_at(likelihood, params, same)
 
 
 def quantiles_at(
-    likelihood: Likelihood, params: Params, levels: Float[Array, "level *any channel"]
+    likelihood: Likelihood, params: Params, levels: Float[Array, "level *#any #channel"]
 ) -> Float[Array, "level *any channel"]:
     """The mixture's quantiles at levels of their own, by bisection of its distribution function."""
-    low, high = (jnp.broadcast_to(end, levels.shape) for end in _reach(likelihood, params))
+    low, high = (jnp.broadcast_to(end, (len(levels), *end.shape)) for end in _reach(likelihood, params))
 
     def halve(_, ends):
         low, high = ends
