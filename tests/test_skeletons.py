@@ -9,14 +9,15 @@ from PIL import Image
 
 from vsdn import cli
 from vsdn.datasets.asf import Skeleton, read_amc, read_asf
-from vsdn.errors import DataError
+from vsdn.errors import DataError, SettingsError
 from vsdn.skeletons import draw_animation, draw_strip, joints
 from vsdn.skeletons.drawing import SIDES
 from vsdn.skeletons.notes import note_of
-from vsdn.skeletons.posture import COLUMNS, METRE, links, sides
+from vsdn.skeletons.posture import COLUMNS, links, sides
 from vsdn.skeletons.shots import WIDEST, shoot, view_of
 
 CMU = "http://mocap.cs.cmu.edu"
+METRE = 0.45 / 0.0254  # in the unit of CMU's files
 ROOT = ("TX", "TY", "TZ", "RX", "RY", "RZ")
 ASF = """:units
   length 0.45
@@ -91,6 +92,22 @@ def test_no_angle_is_the_rest_pose(person):
     np.testing.assert_array_equal(joints(person, np.zeros((1, 0)), ())[0] * METRE, rest)  # what is not given rests
 
 
+def test_the_unit_of_lengths_is_the_files_own(person, walk):
+    """An inch is so much of the file's lengths as it tells: 2.54 where they are centimetres."""
+    columns = columns_of(person)
+    places = joints(person._replace(length_unit=2.54), walk, columns)
+    np.testing.assert_allclose(places, joints(person, walk, columns) * 0.45 / 2.54)
+    np.testing.assert_allclose(places[-1, 0] * 100, walk[-1, :3])
+
+
+def test_bones_that_shift_are_refused(person, walk):
+    dofs = (("rx", "rz", "ty"), *person.dofs[1:])
+    with pytest.raises(
+        DataError, match="bone 'lleg' should have the degrees of freedom rx, ry and rz alone, but has ty"
+    ):
+        joints(person._replace(dofs=dofs), walk, columns_of(person))
+
+
 def test_bones_keep_their_length(person, walk):
     walk[:, 3:6] = 50
     ends = joints(person, walk, columns_of(person))[:, links(person)]
@@ -109,7 +126,7 @@ def test_a_turn_of_the_root_turns_everything(person, walk):
 
 def test_bones_may_be_listed_before_those_they_hang_from(person, walk):
     columns, back = columns_of(person), slice(None, None, -1)
-    turned = Skeleton(*(field[back] for field in person[:-1]), person.root_order)
+    turned = Skeleton(*(field[back] for field in person[:7]), *person[7:])
     np.testing.assert_array_equal(joints(turned, walk, columns)[:, [0, 5, 4, 3, 2, 1]], joints(person, walk, columns))
 
 
@@ -198,6 +215,13 @@ def test_frames_that_were_seen_are_told(person, walk, tmp_path):
     assert '"clock":["0.30 s, seen","0.60 s, removed (2)"],"caption":"A walk."' in page
 
 
+@pytest.mark.parametrize("fps", [float("inf"), float("nan"), 0.0, -1.0])
+def test_frames_a_second_are_a_finite_number_above_0(person, walk, tmp_path, fps):
+    for draw, name in ((draw_strip, "x.png"), (draw_animation, "x.gif")):
+        with pytest.raises(SettingsError, match=f"fps should be a finite number above 0, but is {fps}"):
+            draw(tmp_path / name, person, {"truth": walk}, columns=columns_of(person), fps=fps)
+
+
 def test_motions_that_do_not_fit_are_refused(person, walk):
     with pytest.raises(DataError, match="truth should be of finite numbers"):
         shoot(person, {"truth": walk + np.nan}, [0], columns_of(person))
@@ -222,6 +246,8 @@ def test_the_command(tmp_path, capsys):
     for options, said in (
         (["one.mp4"], "--out is a .png"),
         (["one.png", "--frames", "0,x"], "--frames wants whole numbers"),
+        (["one.gif", "--fps", "inf"], "fps should be a finite number above 0, but is inf"),
+        (["one.png", "--fps", "nan"], "--fps"),
         (["one.png", "--frames", "10"], "one has frames 0 to 9, but frame 10 was asked for"),
     ):
         capsys.readouterr()

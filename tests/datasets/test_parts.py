@@ -180,6 +180,8 @@ def test_make_writes_all_and_what_was_removed(tmp_path):
         ("ushcn --legacy", "--legacy is for double-ou"),
         ("ushcn --fold 15", "one of 0 to 14, but got 15"),
         ("double-ou --fold 1", "one of 0 to 0, but got 1"),
+        ("double-ou --series 3 --part valid", "--part valid should have at least one series, but of --series 3 it has"),
+        ("double-ou --series 1 --part train --legacy", "--part train should have at least one series"),
         ("ushcn --part removed", "--part is one of all, train, valid, test, but got 'removed'"),
     ],
 )

@@ -97,6 +97,16 @@ def test_unseen_cells_are_never_read_and_rows_are_sorted(tmp_path):
         ("x.csv", (HEAD + "0,nan" + ",0" * 10 + "\n").encode(), "row 1 should hold finite numbers"),
         ("x.csv", (HEAD + "0,1,inf" + ",0" * 4 + ",1" * 5 + "\n").encode(), "row 1 should hold finite numbers"),
         ("x.csv", (HEAD + ("4,2.5" + ",1" * 10 + "\n") * 2).encode(), "two rows for ID 4 at Time 2.5"),
+        ("x.csv", HEAD.encode(), "should hold rows below its header, but it has none"),
+        ("x.csv", (HEAD + "0,1" + ",1" * 9 + ",2\n").encode(), "row 1 should hold masks of 0 and 1"),
+        ("x.csv", (HEAD + "0,1" + ",1" * 9 + ",0.5\n").encode(), "row 1 should hold masks of 0 and 1"),
+        ("x.csv", (HEAD + "0,1" + ",1" * 9 + ",\n").encode(), "row 1 should hold masks of 0 and 1"),
+        (
+            "x.csv",
+            (HEAD + "0,1" + ",1" * 10 + "\n0.5,1" + ",1" * 10 + "\n").encode(),
+            "row 2 should hold a whole number up to",
+        ),
+        ("x.csv", (HEAD + "1e300,1" + ",1" * 10 + "\n").encode(), "row 1 should hold a whole number up to 9.0"),
         ("x.csv.gz", gzip.compress(HEAD.encode(), mtime=0)[:20], "not a whole gzip file"),
         ("x.csv.gz", HEAD.encode(), "not a whole gzip file"),
     ],
@@ -106,6 +116,15 @@ def test_damaged_files_are_refused(tmp_path, name, content, message):
     with pytest.raises(DataError, match=message) as caught:
         ushcn.read(tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize(("num_series", "fold"), [(1, 0), (2, 4), (9, 14)])
+def test_too_few_stations_for_three_parts_are_refused(tmp_path, num_series, fold):
+    write_ushcn(tmp_path, num_series)
+    with pytest.raises(
+        DataError, match=f"fold {fold} of USHCN should have stations in each part, but .* {num_series}$"
+    ):
+        ushcn.load(tmp_path, fold)
 
 
 def test_a_year_is_a_year():

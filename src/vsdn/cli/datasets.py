@@ -98,8 +98,11 @@ def _make_double_ou(out: Path, part: str, series: int, seed: int, legacy: bool) 
         write_bytes(out, double_ou.published_csv(series, seed=seed))
         return
     table = double_ou.make(series, seed=seed, legacy=legacy)
-    whole = part == "all"  # in the order of the series
-    write_frame(table_frame(table if whole else _part(Parts(*double_ou.split(table, seed)), part)), out)
+    if part != "all":  # which is in the order of the series
+        table = _part(Parts(*double_ou.split(table, seed)), part)
+    if not table.num_series:
+        raise SettingsError(f"--part {part} should have at least one series, but of --series {series} it has none")
+    write_frame(table_frame(table), out)
 
 
 def _part(parts: Parts, name: str) -> Table:

@@ -1,5 +1,7 @@
 """The text formats of motion capture: a skeleton (ASF) and its joint angles frame by frame (AMC)."""
 
+import codecs
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -37,7 +39,11 @@ CMU_DOFS: dict[str, tuple[str, ...]] = {
         }.items()
     },
 }
-LENGTHS = ("TX", "TY", "TZ", "l")  # all other degrees of freedom are angles
+TURNS = ("rx", "ry", "rz")
+SHIFTS = ("tx", "ty", "tz", "l")  # lengths; all other degrees of freedom are angles
+INCH = 0.0254  # metres
+CMU_UNIT = 0.45  # how much of CMU's lengths is an inch, and of those of a file that does not tell
+LONGEST = 15  # digits of a frame's number
 
 
 class Skeleton(NamedTuple):
@@ -51,6 +57,12 @@ class Skeleton(NamedTuple):
     axis_orders: tuple[str, ...]  # such as "XYZ"
     dofs: tuple[tuple[str, ...], ...]  # such as ("rx", "rz"), in the order of AMC's numbers; () for a stiff bone
     root_order: tuple[str, ...]  # such as ("TX", "TY", "TZ", "RX", "RY", "RZ")
+    length_unit: float = CMU_UNIT  # how much of the file's lengths is an inch
+    in_radians: bool = False  # angles of motions that do not tell their own unit
+
+    def metre(self) -> float:
+        """How much of the file's lengths is a metre."""
+        return self.length_unit / INCH
 
     def dofs_of(self) -> dict[str, tuple[str, ...]]:
         """The degrees of freedom by bone, the root's among them."""
@@ -80,16 +92,27 @@ class _File(NamedTuple):
 
     def numbers(self, line: _Line, texts: Sequence[str], wanted: str) -> list[float]:
         try:
-            return [float(text) for text in texts]
+            found = [float(text) for text in texts]
         except ValueError:
             raise self.fault(line, wanted) from None
+        if not np.isfinite(found).all():
+            raise self.fault(line, wanted)
+        return found
 
 
 def _open(path: str | Path) -> _File:
     """The lines of a file, without comments and empty ones."""
-    text = read_source(Path(path)).decode("latin-1")  # old files have paths in any code page, in comments
-    words = ((number, line.partition("#")[0].split()) for number, line in enumerate(text.splitlines(), start=1))
+    content = read_source(Path(path)).removeprefix(codecs.BOM_UTF8)
+    lines = re.split(r"\r\n|\r|\n", content.decode("latin-1"))  # old files have paths in any code page, in comments
+    words = ((number, line.partition("#")[0].split()) for number, line in enumerate(lines, start=1))
     return _File(Path(path), [_Line(number, line) for number, line in words if line])
+
+
+def _is_radians(file: _File, line: _Line, word: str) -> bool:
+    """Whether a unit of angles is radians; else it is degrees."""
+    if not word.upper().startswith(("DEG", "RAD")):
+        raise file.fault(line, "a unit of angles, degrees or radians")
+    return word.upper().startswith("RAD")
 
 
 # -------------------------------------------------------------------------------------------------------------- AMC
@@ -98,37 +121,66 @@ def _open(path: str | Path) -> _File:
 def read_amc(path: str | Path, skeleton: Skeleton | None = None) -> Motion:
     """The frames of an AMC file, with columns named by the skeleton (None: by CMU's, else numbered)."""
     file = _open(path)
-    in_radians = any(line.words[0].upper() == ":RADIANS" for line in file.lines)
-    blocks = _blocks(file)
-    layout = [(line.words[0], len(line.words) - 1) for line in blocks[0]]
+    head, blocks = _blocks(file)
+    in_radians = _unit(file, head, skeleton)
+    layout = _layout(file, blocks[0])
     frames = np.array([_frame(file, block, layout) for block in blocks])
     if not np.isfinite(frames).all():
         frame = int(np.argmin(np.isfinite(frames).all(axis=1)))
         raise DataError(f"{file.path}: frame {frame + 1} should hold finite numbers")
     dofs = _name_dofs(file.path, layout, skeleton)
-    is_angle = np.array([dof not in LENGTHS for _, dof in dofs])
+    is_angle = np.array([dof.lower() not in SHIFTS for _, dof in dofs])
     frames[:, is_angle] *= 180 / np.pi if in_radians else 1.0
     return Motion(frames, tuple(f"{bone}_{dof}" for bone, dof in dofs))
 
 
-def _blocks(file: _File) -> list[list[_Line]]:
-    """The lines of each frame, without its number."""
+def _unit(file: _File, head: list[_Line], skeleton: Skeleton | None) -> bool:
+    """Whether angles are in radians, by the keyword that stands alone, else by the skeleton."""
+    units = [line for line in head if len(line.words) == 1 and line.words[0].upper() != ":FULLY-SPECIFIED"]
+    told = [_is_radians(file, line, line.words[0][1:]) for line in units]
+    if len(set(told)) > 1:
+        raise file.fault(units[-1], "the only unit of angles")
+    return told[0] if told else skeleton is not None and skeleton.in_radians
+
+
+def _blocks(file: _File) -> tuple[list[_Line], list[list[_Line]]]:
+    """The keywords on top, and the lines of each frame without its number."""
+    head: list[_Line] = []
     blocks: list[list[_Line]] = []
     last = None
     for line in file.lines:
-        is_number = len(line.words) == 1 and line.words[0].isdecimal()
-        if is_number:
-            if last is not None and int(line.words[0]) != last + 1:
-                raise file.fault(line, f"the number of frame {last + 1}")
-            last = int(line.words[0])
+        if len(line.words) == 1 and line.words[0].isdecimal():
+            last = _frame_number(file, line, last)
             blocks.append([])
         elif last is not None:
             blocks[-1].append(line)
-        elif not line.words[0].startswith(":"):
+        elif line.words[0].startswith(":"):
+            head.append(line)
+        else:
             raise file.fault(line, "a keyword such as :DEGREES or the number of the first frame")
     if not blocks or not blocks[0]:
         raise DataError(f"{file.path} should be an AMC file, but it has no frame")
-    return blocks
+    return head, blocks
+
+
+def _frame_number(file: _File, line: _Line, last: int | None) -> int:
+    """The number of a frame, which should be the one after the last."""
+    number = int(line.words[0]) if len(line.words[0]) <= LONGEST else None
+    if number is None or last not in (None, number - 1):
+        raise file.fault(line, "the number of a frame" if last is None else f"the number of frame {last + 1}")
+    return number
+
+
+def _layout(file: _File, block: list[_Line]) -> list[tuple[str, int]]:
+    """Each bone of the first frame and how many numbers it has; the root is among them."""
+    layout: dict[str, int] = {}
+    for line in block:
+        if line.words[0] in layout:
+            raise file.fault(line, f"another bone than {line.words[0]!r}, which the frame has already")
+        layout[line.words[0]] = len(line.words) - 1
+    if "root" not in layout:
+        raise DataError(f"{file.path}: the first frame should have a line 'root', but has none")
+    return list(layout.items())
 
 
 def _frame(file: _File, block: list[_Line], layout: list[tuple[str, int]]) -> list[float]:
@@ -170,8 +222,7 @@ def read_asf(path: str | Path) -> Skeleton:
     sections = _sections(file)
     bones = _bones(file, sections.get(":bonedata", []))
     parents = _parents(file, sections.get(":hierarchy", []), set(bones))
-    units = {line.words[0]: line.words[1:] for line in sections.get(":units", [])}
-    to_degrees = 180 / np.pi if units.get("angle", ["deg"])[:1] == ["rad"] else 1.0
+    length_unit, in_radians = _units(file, sections.get(":units", []))
     each = [_read_bone(file, name, fields) for name, fields in bones.items()]
     directions, lengths, axes, axis_orders, dofs = zip(*each, strict=True)
     return Skeleton(
@@ -179,10 +230,12 @@ def read_asf(path: str | Path) -> Skeleton:
         parents=tuple(parents[name] for name in bones),
         directions=np.array(directions),
         lengths=np.array(lengths),
-        axes=np.array(axes) * to_degrees,
+        axes=np.array(axes) * (180 / np.pi if in_radians else 1.0),
         axis_orders=axis_orders,
         dofs=dofs,
         root_order=_root_order(file, sections.get(":root", [])),
+        length_unit=length_unit,
+        in_radians=in_radians,
     )
 
 
@@ -198,11 +251,41 @@ def _sections(file: _File) -> dict[str, list[_Line]]:
     return sections
 
 
+def _units(file: _File, lines: list[_Line]) -> tuple[float, bool]:
+    """How much of the file's lengths is an inch (else CMU's), and whether its angles are in radians (else degrees)."""
+    units = {line.words[0].lower(): line for line in lines}
+    length, angle = units.get("length"), units.get("angle")
+    in_radians = angle is not None and _is_radians(file, angle, "".join(angle.words[1:]))
+    return CMU_UNIT if length is None else _length_unit(file, length), in_radians
+
+
+def _length_unit(file: _File, line: _Line) -> float:
+    wanted = "'length' and a number above 0"
+    numbers = file.numbers(line, line.words[1:], wanted)
+    if len(numbers) != 1 or numbers[0] <= 0:
+        raise file.fault(line, wanted)
+    return numbers[0]
+
+
 def _root_order(file: _File, lines: list[_Line]) -> tuple[str, ...]:
+    """The root's degrees of freedom; it should rest in the middle and unturned."""
+    for line in lines:
+        if line.words[0] in ("position", "orientation"):  # programs do not agree on what these do to a motion
+            wanted = f"{line.words[0]!r} and three zeros (a root that rests elsewhere is not read)"
+            if file.numbers(line, line.words[1:], wanted) != [0, 0, 0]:
+                raise file.fault(line, wanted)
     for line in lines:
         if line.words[0] == "order":
-            return tuple(word.upper() for word in line.words[1:])
+            return tuple(dof.upper() for dof in _dofs(file, line, (*SHIFTS[:3], *TURNS)))
     raise DataError(f"{file.path} should be an ASF file, but its :root has no 'order'")
+
+
+def _dofs(file: _File, line: _Line, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Degrees of freedom, in lower case."""
+    dofs = tuple(word.lower() for word in line.words[1:])
+    if len(set(dofs)) < len(dofs) or not set(dofs) <= set(known):
+        raise file.fault(line, f"{line.words[0]!r} and some of {' '.join(known)}, each once")
+    return dofs
 
 
 def _bones(file: _File, lines: list[_Line]) -> dict[str, dict[str, _Line]]:
@@ -212,7 +295,7 @@ def _bones(file: _File, lines: list[_Line]) -> dict[str, dict[str, _Line]]:
         if line.words[0] == "begin":
             fields = {}
         elif line.words[0] == "end" and fields is not None:
-            if len(fields.get("name", line).words) != 2 or (name := fields["name"].words[1]) in bones:
+            if len(fields.get("name", line).words) != 2 or (name := fields["name"].words[1]) in (*bones, "root"):
                 raise file.fault(line, "the end of a bone with a name of its own")
             bones[name], fields = fields, None
         elif fields is not None:
@@ -233,9 +316,12 @@ def _read_bone(file: _File, name: str, fields: dict[str, _Line]) -> tuple:
             raise DataError(f"{file.path}: bone {name!r} should have a line {field!r}, but it has none")
         if len(fields[field].words) != count + 1:
             raise file.fault(fields[field], f"{field!r} and {count} values")
-    numbers = lambda field: file.numbers(fields[field], fields[field].words[1:4], f"{field!r} and numbers")
-    dofs = tuple(word.lower() for word in fields["dof"].words[1:]) if "dof" in fields else ()
-    return numbers("direction"), numbers("length")[0], numbers("axis"), fields["axis"].words[4].upper(), dofs
+    numbers = lambda field: file.numbers(fields[field], fields[field].words[1:4], f"{field!r} and finite numbers")
+    order = fields["axis"].words[4].upper()
+    if sorted(order) != ["X", "Y", "Z"]:
+        raise file.fault(fields["axis"], "'axis', three numbers and an order of X, Y and Z such as XYZ")
+    dofs = _dofs(file, fields["dof"], (*SHIFTS, *TURNS)) if "dof" in fields else ()
+    return numbers("direction"), numbers("length")[0], numbers("axis"), order, dofs
 
 
 def _parents(file: _File, lines: list[_Line], bones: set[str]) -> dict[str, str]:

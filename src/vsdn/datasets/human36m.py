@@ -9,10 +9,7 @@ As they do, every second frame is taken (25 a second), and subject 5 is the test
 takes, at random with a fixed seed, is the validation part; so test subjects are new, validation subjects are not.
 """
 
-import io
-import pickle
-import zipfile
-from collections.abc import Iterable
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +20,11 @@ from pyarrow import csv
 from vsdn.datasets import motion
 from vsdn.datasets.base import Dataset, Parts, Source, check_fold, find_source, read_source, shorten_error
 from vsdn.datasets.motion import Recording, Split
+from vsdn.datasets.pickled import read_pickled
 from vsdn.errors import DataError
 
 SUBJECTS = (1, 5, 6, 7, 8, 9, 11)
+SUBJECT_NAMES = tuple(f"S{number}" for number in SUBJECTS)
 TEST_SUBJECT = "S5"
 SEGMENT = 248  # frames
 STRIDE = 2  # 50 frames a second to 25
@@ -79,9 +78,15 @@ def split(recordings: list[Recording], variables: tuple[str, ...]) -> Parts:
 
 def read_exponential_maps(folder: Path) -> list[Recording]:
     """The takes in the text files S{subject}/{action}_{1,2}.txt of a folder."""
-    _check_subjects(folder, [f"S{number}" for number in SUBJECTS if (folder / f"S{number}").is_dir()])
-    paths = [path for number in SUBJECTS for path in sorted((folder / f"S{number}").glob("*.txt"))]
+    folders = [folder / subject for subject in SUBJECT_NAMES if (folder / subject).is_dir()]
+    takes = {each.name: sorted(path for path in each.glob("*.txt") if _is_take(path.name)) for each in folders}
+    _check_subjects(folder, takes)
+    paths = [path for subject in SUBJECT_NAMES for path in takes[subject]]
     return [Recording(f"{path.parent.name}/{path.stem}", _read_text(path)) for path in paths]
+
+
+def _is_take(name: str) -> bool:
+    return name.endswith(("_1.txt", "_2.txt")) and not name.startswith(".")
 
 
 def _read_text(path: Path) -> np.ndarray:
@@ -93,71 +98,42 @@ def _read_text(path: Path) -> np.ndarray:
         raise DataError(f"{path} should have {NUM_COLUMNS} numbers a line: {shorten_error(error)}") from error
     if table.num_columns != NUM_COLUMNS:
         raise DataError(f"{path} should have {NUM_COLUMNS} numbers a line, but has {table.num_columns}")
-    frames = np.column_stack([table.column(i).to_numpy() for i in ANGLES])[::STRIDE]
+    frames = np.column_stack([table.column(i).to_numpy() for i in ANGLES])
     motion.check_frames(frames, str(path))
-    return frames
+    return frames[::STRIDE]
 
 
 def read_positions(path: Path) -> list[Recording]:
     """The takes of `data_3d_h36m.npz`: {subject: {action: (frame, 32, 3)}}, read without running what it may hold."""
-    content = _read_pickled(path, "positions_3d")
-    by_subject = content.item() if isinstance(content, np.ndarray) and content.shape == () else content
+    by_subject = read_pickled(path, "positions_3d")
     if not isinstance(by_subject, dict) or not all(isinstance(takes, dict) for takes in by_subject.values()):
         raise DataError(f"{path} should hold a dictionary of subjects, each a dictionary of actions")
-    subjects = [f"S{number}" for number in SUBJECTS if f"S{number}" in by_subject]
-    _check_subjects(path, subjects)
+    _check_subjects(path, by_subject)
     return [
         Recording(f"{subject}/{action}", _centre(take, f"{path}: {subject}/{action}"))
-        for subject in subjects
+        for subject in SUBJECT_NAMES
         for action, take in by_subject[subject].items()
     ]
 
 
 def _centre(take: Any, where: str) -> np.ndarray:
     """Frames (frame, 51): the 17 joints seen from the hip."""
-    if not isinstance(take, np.ndarray) or take.dtype.kind != "f" or take.shape[1:] != (NUM_JOINTS, 3):
-        raise DataError(f"{where} should be numbers of shape (frames, {NUM_JOINTS}, 3)")
-    joints = take[::STRIDE, list(JOINTS)].astype(np.float64)
+    if not isinstance(take, np.ndarray) or take.shape[1:] != (NUM_JOINTS, 3) or not len(take):
+        found = f"are of shape {take.shape}" if isinstance(take, np.ndarray) else "are no array"
+        raise DataError(f"{where} should be numbers of shape (frames, {NUM_JOINTS}, 3), but {found}")
+    joints = take[:, list(JOINTS)]
     motion.check_frames(joints, where)
+    joints = joints[::STRIDE].astype(np.float64)
     return (joints - joints[:, :1]).reshape(len(joints), -1)
 
 
-def _check_subjects(where: Path, found: Iterable[str]) -> None:
-    if missing := [f"S{number}" for number in SUBJECTS if f"S{number}" not in set(found)]:
-        wanted = ", ".join(f"S{number}" for number in SUBJECTS)
+def _check_subjects(where: Path, takes: Mapping[str, Sized]) -> None:
+    """Nothing, or an error about the subjects that are missing or have no take."""
+    if missing := [subject for subject in SUBJECT_NAMES if subject not in takes]:
+        wanted = ", ".join(SUBJECT_NAMES)
         raise DataError(f"{where} should hold the subjects {wanted}, but {', '.join(missing)} is missing")
-
-
-RECONSTRUCT = np.zeros(0).__reduce__()[0]  # what pickled arrays are made by
-ADMITTED = {
-    ("numpy._core.multiarray", "_reconstruct"): RECONSTRUCT,
-    ("numpy.core.multiarray", "_reconstruct"): RECONSTRUCT,  # numpy 1
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-}
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Reads numpy arrays, dictionaries, lists, texts and numbers; names of anything else are refused, not imported."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in ADMITTED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no array, dictionary or text")
-        return ADMITTED[module, name]
-
-
-def _read_pickled(path: Path, name: str) -> Any:
-    """An array of objects in an .npz file, or an error if it holds more than data."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(read_source(path))) as archive, archive.open(f"{name}.npy") as file:
-            version = np.lib.format.read_magic(file)
-            read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            read_header[version](file)
-            return _ArraysOnly(file, encoding="latin1").load()
-    except DataError:
-        raise
-    except Exception as error:  # what a hostile or damaged pickle can raise has no end
-        raise DataError(f"{path} should be an .npz file with {name} of arrays alone: {shorten_error(error)}") from error
+    if empty := [subject for subject in SUBJECT_NAMES if not len(takes[subject])]:
+        raise DataError(f"{where} should hold at least one take of each subject, but of {', '.join(empty)} it has none")
 
 
 DATASET = Dataset(

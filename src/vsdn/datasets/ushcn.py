@@ -27,6 +27,7 @@ NUM_PUBLISHED = 5  # folds, numbered first
 NUM_TENTHS = 10  # folds of our own, numbered after them, which test every station once
 NUM_FOLDS = NUM_PUBLISHED + NUM_TENTHS
 SEED = 432
+MOST_ID = 2**53  # up to which all whole numbers are told apart
 PUBLISHED = "671eb8d121522e98891c84197742a6c9e9bb5015e42b328a93ebdf2cfd393ecf"
 REBUILT = "875f2b05ae1b9398da6fbe3da8ec20a63c3e4f160c27b1c41b462994c5339368"  # unpacked
 KINDS = {PUBLISHED: "the published file", REBUILT: "rebuilt from GHCN-Daily, with another 5 % than the published file"}
@@ -62,8 +63,11 @@ def read(path: str | Path) -> Table:
 def split(table: Table, fold: int) -> Parts:
     """Train, valid and test stations of one of the published folds (0 to 4), or of the tenths (5 to 14)."""
     check_fold(fold, NUM_FOLDS)
-    train, valid, test = _folds(table.num_series)[fold]
-    return Parts(table.select(train), table.select(valid), table.select(test))
+    parts = _folds(table.num_series)[fold]
+    if not all(map(len, parts)):
+        raise DataError(f"fold {fold} of USHCN should have stations in each part, but the table has {table.num_series}")
+    train, valid, test = map(table.select, parts)
+    return Parts(train, valid, test)
 
 
 def seasonal_mean(train: Table, times: np.ndarray, width: float = 10.0) -> np.ndarray:
@@ -125,22 +129,31 @@ def _read(path: Path, content: bytes) -> Table:
     except (KeyError, pa.ArrowInvalid) as error:
         wanted = ", ".join(COLUMNS)
         raise DataError(f"{path} should be a USHCN table with columns {wanted}: {error}") from error
-    mask = np.column_stack(cells[5:]) == 1
+    masks = np.column_stack(cells[5:])
+    mask = masks == 1
     values = np.where(mask, np.column_stack(cells[:5]), 0.0)
-    _check(path, station, times, values)
+    _check(path, station, times, values, masks)
     return tabulate(station.astype(np.int64), times, values, mask, VARIABLES)
 
 
-def _check(path: Path, station: np.ndarray, times: np.ndarray, values: np.ndarray) -> None:
+def _check(path: Path, station: np.ndarray, times: np.ndarray, values: np.ndarray, masks: np.ndarray) -> None:
     """Nothing, or an error about the first row that no table can hold."""
-    bad = ~(np.isfinite(station) & np.isfinite(times) & np.isfinite(values).all(axis=1))
-    if bad.any():
-        raise DataError(f"{path}: row {int(np.argmax(bad)) + 1} should hold finite numbers")
+    if not len(station):
+        raise DataError(f"{path} should hold rows below its header, but it has none")
+    _want(path, np.isfinite(station) & np.isfinite(times) & np.isfinite(values).all(axis=1), "finite numbers")
+    _want(path, station == np.rint(station).clip(-MOST_ID, MOST_ID), f"a whole number up to {MOST_ID:g} for an ID")
+    _want(path, ((masks == 0) | (masks == 1)).all(axis=1), "masks of 0 and 1")
     order = np.lexsort((times, station))
     twice = (np.diff(station[order]) == 0) & (np.diff(times[order]) == 0)
     if twice.any():
         row = order[int(np.argmax(twice))]
         raise DataError(f"{path}: two rows for ID {station[row]:g} at Time {times[row]:g}")
+
+
+def _want(path: Path, good: np.ndarray, wanted: str) -> None:
+    """Nothing, or an error about the first row that is not good."""
+    if not good.all():
+        raise DataError(f"{path}: row {int(np.argmin(good)) + 1} should hold {wanted}")
 
 
 DATASET = Dataset(

@@ -13,7 +13,7 @@ from rich.progress import track
 
 from vsdn.datasets.asf import Skeleton
 from vsdn.files import write_bytes
-from vsdn.skeletons.drawing import NUM_COLOURS, Body, check_suffix, figure
+from vsdn.skeletons.drawing import NUM_COLOURS, Body, check_fps, check_suffix, figure
 from vsdn.skeletons.notes import seen_or_not
 from vsdn.skeletons.page import page
 from vsdn.skeletons.posture import COLUMNS
@@ -39,6 +39,7 @@ def draw_animation(
     """Nothing; the motions side by side, the truth first, as a .gif file or a page that plays at the true speed.
     `seen`: as for a strip; `caption`: a text below a page."""
     check_suffix(path, ANIMATIONS)
+    check_fps(fps)
     stride = max(math.ceil(fps / MOST_FPS), 1)
     whole = range(0, min(map(len, motions.values()), default=0), stride)[:MOST_FRAMES]
     chosen = list(whole if frames is None else frames)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vsdn.datasets.asf import Skeleton
-from vsdn.errors import DataError
+from vsdn.errors import DataError, SettingsError
 from vsdn.skeletons.notes import note_of
 from vsdn.skeletons.posture import links, sides
 from vsdn.skeletons.shots import Shot
@@ -85,3 +85,9 @@ def check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
     """Nothing; a file of another kind is refused."""
     if path.suffix.lower() not in suffixes:
         raise DataError(f"a picture of this kind is a {', '.join(suffixes)} file, but {path} was asked for")
+
+
+def check_fps(fps: float) -> None:
+    """Nothing; what are no frames a second is refused."""
+    if not 0 < fps < math.inf:
+        raise SettingsError(f"fps should be a finite number above 0, but is {fps}")

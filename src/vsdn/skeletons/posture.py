@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from vsdn.datasets.asf import CMU_DOFS, Skeleton
+from vsdn.datasets.asf import CMU_DOFS, TURNS, Skeleton
 from vsdn.errors import DataError
 
-METRE = 0.45 / 0.0254  # in the unit of CMU's files
 COLUMNS = tuple(f"{bone}_{dof}" for bone, dofs in CMU_DOFS.items() for dof in dofs)
 
 
@@ -35,6 +34,7 @@ def joints(skeleton: Skeleton, frames: np.ndarray, columns: Sequence[str] = COLU
 
     The columns of the frames are CMU's 62, or those that are named; what has no column stays at rest.
     """
+    _check_bones_turn(skeleton)
     given = _entries(skeleton, np.asarray(frames, float), columns)
     spins = [dof for dof in skeleton.root_order if dof.startswith("R")]
     places, frame = {"root": given("root", ("TX", "TY", "TZ"))}, {"root": turns(given("root", spins), spins)}
@@ -44,7 +44,16 @@ def joints(skeleton: Skeleton, frames: np.ndarray, columns: Sequence[str] = COLU
         angles = [dof for dof in skeleton.dofs[bone] if dof.startswith("r")]
         frame[name] = frame[parent] @ own @ turns(given(name, angles), angles) @ own.swapaxes(1, 2)  # L_parent C M C⁻¹
         places[name] = places[parent] + frame[name] @ (skeleton.lengths[bone] * skeleton.directions[bone])
-    return np.stack([places[name] for name in ("root", *skeleton.names)], axis=1) / METRE
+    return np.stack([places[name] for name in ("root", *skeleton.names)], axis=1) / skeleton.metre()
+
+
+def _check_bones_turn(skeleton: Skeleton) -> None:
+    """Nothing, or an error about the first bone that does more than turn, as the root alone may."""
+    for name, dofs in zip(skeleton.names, skeleton.dofs, strict=True):
+        if shifts := [dof for dof in dofs if dof not in TURNS]:
+            raise DataError(
+                f"bone {name!r} should have the degrees of freedom rx, ry and rz alone, but has {shifts[0]}"
+            )
 
 
 def _entries(skeleton: Skeleton, frames: np.ndarray, columns: Sequence[str]) -> Callable[..., np.ndarray]:

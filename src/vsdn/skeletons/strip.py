@@ -13,7 +13,7 @@ from PIL import Image
 from vsdn.datasets.asf import Skeleton
 from vsdn.errors import DataError
 from vsdn.files import replacing
-from vsdn.skeletons.drawing import NUM_COLOURS, Body, check_suffix, figure
+from vsdn.skeletons.drawing import NUM_COLOURS, Body, check_fps, check_suffix, figure
 from vsdn.skeletons.notes import seen_or_not
 from vsdn.skeletons.posture import COLUMNS
 from vsdn.skeletons.shots import shoot
@@ -38,6 +38,7 @@ def draw_strip(
     """Nothing; a picture with a row a motion, the truth first, and a column a frame. With `seen`, which tells the
     frames that were shown to who made the motions, these are a line on top, and a column says if its frame is one."""
     check_suffix(path, STRIPS)
+    check_fps(1.0 if fps is None else fps)
     chosen = _even(motions, STRIP_FRAMES) if frames is None else frames
     shot = shoot(skeleton, motions, chosen, columns)
     picture, places = figure(shot, len(motions), len(chosen), STRIP_SCALE, line=seen is not None)
