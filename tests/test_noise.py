@@ -10,6 +10,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from vsdn import cli
 from vsdn.reproduction import noise
 
 DRAWS = 20_000
@@ -107,3 +108,39 @@ def test_run_writes_table_picture_and_result(tmp_path, monkeypatch):
     assert len(rows) == 2 * 2 * (len(noise.SETTINGS) * 2 * 2 + len(noise.LINEAR))
     assert all(float(row["variance"]) > 0 for row in rows)
     assert matplotlib.image.imread(tmp_path / "b" / "gradient-variance.png").std() > 0.05
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """The folders that the command would measure into, and whether quickly; in a folder of its own."""
+    asked = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(noise, "run", lambda out, *, quick, progress: asked.append((str(out), quick)))
+    return asked
+
+
+def test_a_quick_look_leaves_the_results_alone(measured):
+    assert cli.main(["reproduce", "appendix-b"]) == cli.main(["reproduce", "appendix-b", "--quick"]) == 0
+    assert cli.main(["reproduce", "appendix-b", "--quick", "--results", "mine"]) == 0
+    quick = ("runs/appendix-b-quick/results", True)
+    assert measured == [("experiments/results/appendix-b", False), quick, ("mine", True)]
+
+
+def test_listing_measures_nothing(measured, tmp_path, capsys):
+    assert cli.main(["reproduce", "appendix-b", "--list", "--results", "mine"]) == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "gradient-variance.png").touch()
+    assert cli.main(["reproduce", "appendix-b", "--list", "--results", "mine"]) == 0
+    assert capsys.readouterr().out == "to do  appendix-b\ndone   appendix-b\n"
+    assert measured == []
+
+
+@pytest.mark.parametrize(
+    "words", ["--out o", "--jobs 2", "--model mean", "--seeds 1", "--folds 0", "--preset tuned", "--data d", "--anew"]
+)
+def test_what_means_nothing_without_runs_is_refused(words, measured, capsys):
+    assert cli.main(["reproduce", "appendix-b", *words.split()]) == 2
+    option = words.split()[0]
+    said = f"error: appendix-b measures gradients and has no runs, so it takes no {option}\n"
+    assert capsys.readouterr().err == said
+    assert measured == []

@@ -9,19 +9,21 @@ import shutil
 from pathlib import Path
 
 import pytest
+from examples import make_table
 from tiny import TINY, fill
 
-from vsdn import cli
+from vsdn import cli, fitting
 from vsdn.cli import reproduce
 from vsdn.datasets import DATASETS
-from vsdn.errors import RunError
+from vsdn.datasets.base import Parts
+from vsdn.errors import DataError, RunError
 from vsdn.files import read_json, write_json
 from vsdn.reproduction import results, running
 from vsdn.reproduction.jobs import NO_RECORD, Record, changes, make_jobs, read_result, result_path, write_result
 from vsdn.reproduction.plans import parse_plan, plan_names, read_plan
 from vsdn.reproduction.records import CURVES, RUNS, SETTINGS, VERSIONS, read_record, runs_csv
 from vsdn.reproduction.results import write_results
-from vsdn.reproduction.tables import HEADINGS, Finished, finished
+from vsdn.reproduction.tables import HEADINGS, Finished, finished, markdown
 
 SMOOTHING = """
 [tasks.smoothing]
@@ -250,6 +252,8 @@ DAMAGES = {
     "column": (swap(RUNS, ",crps,", ",craps,"), "runs.csv has no column 'crps'"),
     "score": (swap(RUNS, ",0.125,", ",0;125,"), "the crps of last-value-vae is '0;125', not a number"),
     "no score": (swap(RUNS, ",0.125,", ",,"), "the crps of last-value-vae is '', not a number"),
+    "nan": (swap(RUNS, ",0.125,", ",nan,"), "the crps of last-value-vae is 'nan', not a finite number"),
+    "infinite": (swap(RUNS, ",0.125,", ",1e999,"), "the crps of last-value-vae is '1e999', not a finite number"),
     "no cost": (swap(RUNS, ",10,2,", ",10,,"), "does not tell the epochs of last-value-vae-1"),
     "other run": (swap(RUNS, "tuned,mean-vae,1", "tuned,mean-vae,7"), "of mean-vae-1 the seed '7'"),
     "other commit": (swap(RUNS, ",0,,", ",0,abc,"), "of last-value-vae-1 the commit 'abc'"),
@@ -337,7 +341,10 @@ def tiny(tmp_path, monkeypatch):
         return running.Outcome()
 
     monkeypatch.setattr(running, "run", untrained)
-    monkeypatch.setitem(DATASETS, "double-ou", dataclasses.replace(DATASETS["double-ou"], load=lambda *which: None))
+    table = dataclasses.replace(make_table(3), notes=("the file is another",))
+    parts = Parts(table, table, table)
+    monkeypatch.setitem(DATASETS, "double-ou", dataclasses.replace(DATASETS["double-ou"], load=lambda *which: parts))
+    monkeypatch.setattr(fitting, "fingerprint", lambda train, valid: "d")  # as of the results by hand
     return lambda *words: ["reproduce", "tiny", "--out", str(tmp_path), "--results", str(tmp_path / "results"), *words]
 
 
@@ -392,6 +399,52 @@ def test_a_run_that_the_record_has_with_other_settings_is_done_again(tmp_path, c
 
 
 @pytest.mark.usefixtures("unpictured")
+def test_results_of_other_data_are_told(tmp_path, capsys, tiny, monkeypatch):
+    fill(parse_plan(TINY), tmp_path)
+    assert cli.main(tiny("--data", "files")) == 0
+    assert capsys.readouterr().err == "7 of 7 runs are done already\nthe file is another\n"
+    monkeypatch.setattr(fitting, "fingerprint", lambda train, valid: "e")
+    assert cli.main(tiny("--data", "files")) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[1:] == [
+        "the file is another",
+        "7 finished runs were made from other data than is read from files now (last-value-vae-1, "
+        "mean-vae-1, bayes-optimal-1, paper-last-value-vae-1, last-value-vae-2, mean-vae-2, …): "
+        "use --anew with another --out to repeat them",
+    ]
+
+
+@pytest.mark.usefixtures("unpictured")
+def test_what_is_done_is_shown_without_the_data(tmp_path, capsys, tiny, monkeypatch):
+    fill(parse_plan(TINY), tmp_path)
+
+    def missing(folder, fold):
+        raise DataError("the file is missing")
+
+    monkeypatch.setitem(DATASETS, "double-ou", dataclasses.replace(DATASETS["double-ou"], load=missing))
+    assert cli.main(tiny()) == 0
+    assert capsys.readouterr().err == "7 of 7 runs are done already\n"
+    (tmp_path / "mean-vae-1.json").unlink()
+    assert cli.main(tiny("--anew")) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "error: the file is missing"
+
+
+@pytest.mark.usefixtures("unpictured")
+def test_a_run_with_a_score_that_is_no_number_is_not_recorded(tmp_path):
+    """It is in the tables; who has the record alone does it again, and is not refused."""
+    plan = parse_plan(TINY)
+    fill(plan, tmp_path)
+    worse = read_json(tmp_path / "mean-vae-2.json")
+    worse["scores"]["prediction"]["nll"] = math.nan
+    write_json(tmp_path / "mean-vae-2.json", worse)
+    (remark,) = write_results(plan, tmp_path, tmp_path / "results")
+    assert remark == "not recorded in runs.csv, since a score is not finite: mean-vae-2"
+    assert "| Mean | | | nan ± nan |" in (tmp_path / "results" / "table.md").read_text()
+    record = read_record(plan, tmp_path / "results")
+    assert {job.name for job in make_jobs(plan)} - record.results.keys() == {"mean-vae-2"}
+
+
+@pytest.mark.usefixtures("unpictured")
 def test_a_quick_look_does_not_count_the_runs_of_the_protocol(tmp_path):
     plan = parse_plan(TINY)
     fill(plan, tmp_path)
@@ -401,11 +454,13 @@ def test_a_quick_look_does_not_count_the_runs_of_the_protocol(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in plan_names() if (RESULTS / name / RUNS).exists()])
 def test_what_is_committed_is_a_record(name):
-    """Every run of it that the plan still asks for stands in it as it would be written again."""
+    """Every run of it that the plan still asks for stands in it as it would be written again, and so does the page."""
     plan, folder = read_plan(name), RESULTS / name
     record = read_record(plan, folder)
     assert record.results.keys() | set(record.others)
     lines = (folder / RUNS).read_text().splitlines()
-    again = runs_csv(finished(plan, folder / "nowhere", record)).splitlines()
+    runs = finished(plan, folder / "nowhere", record)
+    again = runs_csv(runs).splitlines()
     assert again[0] == lines[0]
     assert set(again) <= set(lines)
+    assert (folder / "table.md").read_text("utf-8") == markdown(plan, runs)

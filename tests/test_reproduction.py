@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from vsdn.files import read_json, write_json
 from vsdn.models import MODELS
 from vsdn.progress import Interrupt
 from vsdn.reproduction import curves, running, tables, worker
+from vsdn.reproduction.display import Display
 from vsdn.reproduction.jobs import Job, changes, make_jobs, read_result, result_path, write_result
 from vsdn.reproduction.plans import Asked, parse_plan, plan_names, read_plan
 from vsdn.reproduction.references import REFERENCES
@@ -336,6 +338,48 @@ def test_what_a_run_cost_before_stays_unknown_where_it_was(tmp_path):
     assert read_json(tmp_path / "cost.json")["seconds"] >= 60.0
     with worker.Clock(tmp_path / "fresh.json", {}) as clock:
         assert clock.cost().keys() == {"seconds", "cpu_seconds"}
+    with worker.Clock(tmp_path / "unknown.json", None) as clock:
+        assert clock.cost() == {}
+
+
+DAMAGES = {
+    "cut": (lambda run: cut(run / "checkpoint" / "state.safetensors"), "is not a whole safetensors file"),
+    "gone": (lambda run: shutil.rmtree(run / "checkpoint"), "there is no state.safetensors in "),
+    "epochs": (lambda run: (run / "metrics.jsonl").write_text("{"), "is not the record of an epoch"),
+    "scaler": (lambda run: (run / "scaler.json").write_text("{}"), "mean, std and time_scale were expected"),
+    "settings": (lambda run: (run / "config.json").write_text("{}"), "is not the configuration of a run"),
+}
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize(("damage", "said"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_run_is_trained_again_and_it_is_said(damage, said, small, tmp_path):
+    job = small()["last-value-vae-1"]
+    whole = do(job, tmp_path)
+    result_path(tmp_path, job).unlink()
+    damage(tmp_path / job.name)
+    again = do(job, tmp_path)
+    assert again["scores"] == whole["scores"]
+    [note] = again["notes"]
+    assert said in note
+    assert note.endswith(": trained anew")
+    result_path(tmp_path, job).unlink()
+    assert do(job, tmp_path)["notes"] == []  # it is whole again
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"seconds": "long"}', '{"seconds": NaN}', "{}"])
+def test_a_cost_that_cannot_be_read_is_unknown(text, small, tmp_path):
+    job = small()["last-value-vae-1"]
+    do(job, tmp_path)
+    result_path(tmp_path, job).unlink()
+    (tmp_path / f"{job.name}.cost.json").write_text(text)
+    for _ in range(2):  # and so it stays
+        again = do(job, tmp_path)
+        assert again["notes"] == []
+        assert not again.keys() & {"seconds", "cpu_seconds"}
 
 
 def test_ratios_to_a_rival_are_taken_within_each_seed(tmp_path):
@@ -441,6 +485,8 @@ def test_what_cannot_be_asked_for_is_refused(tmp_path):
         ({"folds": "0"}, "repeated over seeds"),
         ({"seeds": "3"}, "10, 11, 12"),
         ({"model": ["median"]}, "models of this plan"),
+        ({"preset": "paper", "quick": True}, "a quick look at this plan has no runs with the preset paper"),
+        ({"seeds": "11", "quick": True}, "seeds of a quick look at this plan are 10, but 11"),
     ):
         with pytest.raises(SettingsError, match=said):
             reproduce("double-ou", out=tmp_path, list=True, **options)
@@ -453,6 +499,94 @@ def test_listing_runs_nothing(capsys, tmp_path):
     assert len(lines) == 26
     assert lines[0].split() == ["to", "do", "latent-ode-vae-10"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_choice_that_leaves_nothing_is_refused(capsys, tmp_path):
+    words = ["reproduce", "ushcn", "--preset", "paper", "--model", "mean", "--out", str(tmp_path)]
+    for also in ([], ["--list"]):
+        assert cli.main([*words, *also]) == 2
+        said = capsys.readouterr()
+        assert (said.out, said.err) == ("", "error: this plan has no runs of mean that match the other options\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_name_is_told_all_that_there_are(capsys):
+    assert cli.main(["reproduce", "nope"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: there is no plan 'nope'; the names are ablation, ")
+    assert said.endswith(", appendix-b\n")
+
+
+def test_what_is_asked_for_twice_is_done_once(capsys, tmp_path):
+    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    assert cli.main(["reproduce", "double-ou", "--list", *folders, "--seeds", "11,10,11"]) == 0
+    names = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
+    assert len(names) == len(set(names)) > 40
+
+
+def test_two_commands_are_not_at_work_in_one_folder(tmp_path, capsys):
+    out, results = tmp_path / "out", tmp_path / "results"
+    words = ["reproduce", "double-ou", "--quick", "--model", "mean", "--out", str(out), "--results", str(results)]
+    with running.alone(out):
+        worker = subprocess.Popen(["sleep", "60"])
+        assert cli.main(words) == 2
+        said = f"error: another command is running in {out}: wait until it has finished, or choose another --out\n"
+        assert capsys.readouterr().err == said
+        assert cli.main([*words, "--list"]) == 0
+    with running.alone(out):  # a process that it began, and that has not ended yet, keeps nobody out
+        assert worker.poll() is None
+    worker.kill()
+    worker.wait()
+
+
+def test_where_nothing_can_be_locked_nobody_is_kept_out(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with running.alone(tmp_path), running.alone(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "tables", "/proc/results"])
+def test_results_that_cannot_be_written_are_told_before_anything_runs(name, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "figures").touch()
+    words = ["reproduce", "double-ou", "--quick", "--model", "mean", "--out", str(tmp_path / "out")]
+    assert cli.main([*words, "--results", str(tmp_path / name)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: cannot write results into {tmp_path / name}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_last_run_leaves_no_time(tmp_path, capsys):
+    jobs = make_jobs(parse_plan(TINY))[:2]
+    display = Display(jobs, {}, tmp_path, at_once=1)
+    display.left = "; about 3 s left"
+    for job in jobs:
+        display.began(job)
+        display.ended(job, None, "it broke")
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"[1/2] {jobs[0].name}: FAILED: it broke; about 3 s left",
+        f"[2/2] {jobs[1].name}: FAILED: it broke",
+    ]
+
+
+INTERRUPTED = """
+import signal, sys
+class Finder:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == "vsdn.cli.program":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder)
+from vsdn.cli import run
+run()
+"""
+
+
+def test_an_interrupt_while_the_program_is_imported_is_one_word():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
 @pytest.mark.slow

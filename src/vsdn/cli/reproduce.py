@@ -7,19 +7,19 @@ from typing import Annotated
 
 import typer
 
+from vsdn.cli.console import remark
 from vsdn.cli.options import Quiet
-from vsdn.datasets import DATASETS
 from vsdn.datasets.base import data_folder
 from vsdn.errors import SettingsError
 from vsdn.reproduction import running
 from vsdn.reproduction.display import Display
 from vsdn.reproduction.jobs import NO_RECORD, Job, Record, changes, find_result, make_jobs, read_result
-from vsdn.reproduction.plans import PRESETS, Plan, plan_names, read_plan
+from vsdn.reproduction.origins import data_remarks
+from vsdn.reproduction.plans import APPENDIX_B, PRESETS, Plan, plan_names, read_plan
 from vsdn.reproduction.provenance import num_cores
 from vsdn.reproduction.records import read_record
 from vsdn.reproduction.running import Outcome
-
-APPENDIX_B = "appendix-b"  # no runs: gradients are measured, in a minute
+from vsdn.reproduction.tables import Finished
 
 
 def reproduce(
@@ -51,47 +51,74 @@ def reproduce(
 
     Example: vsdn reproduce double-ou --preset tuned --jobs 2
     """
-    if name == APPENDIX_B:
-        from vsdn.reproduction import noise  # what draws is imported when it is asked for: matplotlib takes long
-
-        noise.run(results or Path("experiments/results") / name, quick=quick, progress=not quiet)
-        return 0
-    whole = read_plan(name).made_quick() if quick else read_plan(name)
     label = f"{name}-quick" if quick else name
+    results = results or ((out or Path("runs") / label) / "results" if quick else Path("experiments/results") / name)
+    if name == APPENDIX_B:
+        given = {"--out": out, "--jobs": jobs, "--model": model, "--seeds": seeds, "--folds": folds, "--data": data}
+        _refuse(given | {"--anew": anew, "--preset": None if preset == "both" else preset})
+        return _measure(results, quick, list, quiet)
     out = out or Path("runs") / label
-    results = results or (out / "results" if quick else Path("experiments/results") / name)
-    chosen = _choose(whole, preset, seeds, folds)
-    wanted = make_jobs(chosen, _known_models(whole, model or []))
+    whole = read_plan(name).made_quick() if quick else read_plan(name)
+    wanted = make_jobs(_choose(whole, preset, seeds, folds), _known_models(whole, model or []))
+    if not wanted:
+        raise SettingsError(f"{_called(whole)} has no runs of {', '.join(model or ())} that match the other options")
     record = NO_RECORD if anew else read_record(whole, results)
     if list:
         _list(wanted, out, record)
         return 0
-    outcome = _run(wanted, out, record, data_folder(data), jobs or num_cores(), quiet)
-    for job, why in outcome.failed.items():
-        print(f"{job} failed: {why}; see {out / job}.log", file=sys.stderr)
-    if outcome.stopped:
-        print("stopped; the same command goes on where it was", file=sys.stderr)
-        return 130
-    if any(find_result(out, record, job) for job in wanted):
-        for remark in _write(whole, out, results, data_folder(data), record):
-            print(remark, file=sys.stderr)
-        print(f"table: {results / 'table.md'}   figures: {results / 'figures'}   runs: {out}")
+    running.check_folder(results)
+    running.check_folder(results / "figures")
+    with running.alone(out):
+        outcome = _run(wanted, out, record, data_folder(data), jobs or num_cores(), quiet)
+        for job, why in outcome.failed.items():
+            print(f"{job} failed: {why}; see {out / job}.log", file=sys.stderr)
+        if outcome.stopped:
+            print("stopped; the same command goes on where it was", file=sys.stderr)
+            return 130
+        if any(find_result(out, record, job) for job in wanted):
+            remark(_write(whole, out, results, data_folder(data), record))
+            print(f"table: {results / 'table.md'}   figures: {results / 'figures'}   runs: {out}")
     return 1 if outcome.failed else 0
+
+
+def _refuse(options: dict[str, object]) -> None:
+    """Nothing, or an error: one of these options, which mean nothing without runs, was given."""
+    for option, value in options.items():
+        if value not in (None, False, []):
+            raise SettingsError(f"{APPENDIX_B} measures gradients and has no runs, so it takes no {option}")
+
+
+def _measure(results: Path, quick: bool, listing: bool, quiet: bool) -> int:
+    """The exit code; appendix B is measured, or it is listed whether it was."""
+    from vsdn.reproduction import noise  # what draws is imported when it is asked for: matplotlib takes long
+
+    picture = results / f"{noise.NAME}.png"
+    if listing:
+        print(f"{'done' if picture.exists() else 'to do':6} {APPENDIX_B}")
+        return 0
+    running.check_folder(results)
+    noise.run(results, quick=quick, progress=not quiet)
+    print(f"figure: {picture}")
+    return 0
 
 
 def _choose(plan: Plan, preset: str, seeds: str | None, folds: str | None) -> Plan:
     """The plan with the presets and repeats that are asked for alone."""
     if preset not in (*PRESETS, "both"):
         raise SettingsError(f"--preset is paper, tuned or both, but got {preset!r}")
+    if preset not in ("both", *plan.presets):
+        raise SettingsError(f"{_called(plan)} has no runs with the preset {preset}")
     if preset != "both":
         plan = plan.with_presets((preset,))
-    if not plan.presets:
-        raise SettingsError(f"this plan has no runs with the preset {preset}")
     given = {"seeds": seeds, "folds": folds}
     if given["seeds" if plan.folds else "folds"] is not None:
         raise SettingsError(f"this plan is repeated over {plan.repeated}: use --{plan.repeated}")
     asked = given[plan.repeated]
     return plan if asked is None else plan.with_repeats(_repeats(asked, plan))
+
+
+def _called(plan: Plan) -> str:
+    return "this plan" if plan.series is None else "a quick look at this plan"
 
 
 def _repeats(text: str, plan: Plan) -> tuple[int, ...]:
@@ -102,8 +129,8 @@ def _repeats(text: str, plan: Plan) -> tuple[int, ...]:
     for number in numbers:
         if number not in plan.repeats:
             known = ", ".join(map(str, plan.repeats))
-            raise SettingsError(f"the {plan.repeated} of this plan are {known}, but {number} was asked for")
-    return numbers
+            raise SettingsError(f"the {plan.repeated} of {_called(plan)} are {known}, but {number} was asked for")
+    return tuple(dict.fromkeys(numbers))
 
 
 def _known_models(plan: Plan, models: Sequence[str]) -> tuple[str, ...]:
@@ -130,8 +157,9 @@ def _state(job: Job, out: Path, record: Record) -> str:
 
 def _run(jobs: Sequence[Job], out: Path, record: Record, data: Path, at_once: int, quiet: bool) -> Outcome:
     """What came of those jobs that were not done yet."""
-    found = {job.name: find_result(out, record, job) for job in jobs}
-    done = {name: result for name, result in found.items() if result is not None}
+    found = [(job, find_result(out, record, job)) for job in jobs]
+    finished = [Finished(job, result) for job, result in found if result is not None]
+    done = {job.name: result for job, result in finished}
     left = [job for job in jobs if job.name not in done]
     if not quiet and done:
         recorded = sum(_state(job, out, record) == "record" for job in jobs)
@@ -140,9 +168,7 @@ def _run(jobs: Sequence[Job], out: Path, record: Record, data: Path, at_once: in
     for job in left:
         if not quiet and (why := changes(out, job) or _recorded_otherwise(job, record)):
             print(f"{job.name} is done again: {', '.join(why)}", file=sys.stderr)
-    for job in left[:1]:
-        DATASETS[job.dataset].load(data, job.fold)  # what is missing is said once, before anything is begun
-    running.make_folder(out)
+    remark(data_remarks(left, finished, data), quiet)  # what is missing is said once, before anything is begun
     with Display(jobs, done, out, at_once=at_once, quiet=quiet) as display:
         return running.run(left, out, data, display, at_once=at_once)
 

@@ -53,7 +53,8 @@ class Display:
             self.seconds[job.name] = float(result.get("seconds", 0.0))
         said = _say(result) if result is not None else f"FAILED: {why}"
         if not self.quiet:
-            self.bar.console.print(f"[{self.num_done}/{self.total}] {job.name}: {said}{self.left}", markup=False)
+            left = self.left if self.num_done < self.total else ""
+            self.bar.console.print(f"[{self.num_done}/{self.total}] {job.name}: {said}{left}", markup=False)
 
     def look(self, running: Sequence[Running], left: Sequence[Job]) -> None:
         if time.monotonic() - self.looked < LOOK:

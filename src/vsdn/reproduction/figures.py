@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,8 +19,18 @@ from vsdn.reproduction.tables import HEADINGS, Book, Finished, Spread
 
 SHOWN = ("nll", "mse", "crps")
 FAR_APART = 10  # scores of which the largest is so many times the least are drawn by their logarithms
+BEHIND = {"fc": "white", "ec": "none", "pad": 1}  # a number at the edge
 Where = Literal["outside upper center", "outside lower center"]  # a legend, beside all panels
-FAR_OUT = 6  # scores that lie so many times the middle half's width beyond it are named at the edge
+FAR_OUT = 6  # what lies so many times the middle half's width beyond it is named at the edge
+WIDE_OUT = 1.5  # the same of scores whose deviation is unlike the others': it would squeeze them by itself
+
+
+class Dot(NamedTuple):
+    """A mean with its deviation, and where it is drawn."""
+
+    mean: float
+    std: float
+    height: float
 
 
 def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> None:
@@ -32,7 +42,7 @@ def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> 
     picture = _figure(3.4 * len(SHOWN) + 1.2, 0.32 * len(rows) + 1.2)
     places = picture.subplots(1, len(SHOWN), sharey=True, squeeze=False)[0]
     for place, score in zip(places, SHOWN, strict=True):
-        lay_scale(place, _draw_score(place, book, rows, task, score))
+        _draw_score(place, book, rows, task, score)
         place.set_xlabel(_unit(plan, score), fontsize=9)
         place.grid(axis="x", lw=0.3)
     places[0].set_yticks(range(len(rows)), [row.title for row in rows], fontsize=8)
@@ -48,49 +58,58 @@ def _unit(plan: Plan, score: str) -> str:
     return f"{HEADINGS[score]} a {plan.per if score in SCORES else 'value'}" + " (nats)" * (score == "nll")
 
 
-def _draw_score(place: Axes, book: Book, rows: Sequence[Row], task: str, score: str) -> list[tuple[float, float]]:
-    """The means that were drawn, each with its height."""
-    kinds, drawn = ["the paper", *book.plan.presets], []
+def _draw_score(place: Axes, book: Book, rows: Sequence[Row], task: str, score: str) -> None:
+    kinds = {"the paper": "the paper"} | {preset: about.title for preset, about in book.plan.presets.items()}
+    dots: dict[str, list[Dot]] = {kind: [] for kind in kinds}
     for number, kind in enumerate(kinds):
-        found = [_printed(row, task, score) if number == 0 else book.spread(task, kind, row, score) for row in rows]
-        at = [place for place, each in enumerate(found) if each is not None and math.isfinite(each.mean)]
-        if not at:
-            continue
-        means = [each.mean for each in found if each is not None and math.isfinite(each.mean)]
-        stds = [each.std or 0.0 for each in found if each is not None and math.isfinite(each.mean)]
-        name = kind if number == 0 else book.plan.presets[kind].title
-        height = np.array(at) + 0.2 * (number - (len(kinds) - 1) / 2)
-        place.errorbar(means, height, xerr=stds, fmt="osD"[number], ms=4, lw=1, color=COLOURS[number], label=name)
-        drawn += zip(means, height, strict=True)
-    return drawn
+        for at, row in enumerate(rows):
+            found = _printed(row, task, score) if number == 0 else book.spread(task, kind, row, score)
+            if found is not None and math.isfinite(found.mean):
+                dots[kind].append(Dot(found.mean, found.std or 0.0, at + 0.2 * (number - (len(kinds) - 1) / 2)))
+    away = lay_scale(place, [dot for each in dots.values() for dot in each])
+    for number, (kind, each) in enumerate(dots.items()):
+        if each:
+            shown = np.array([dot for dot in each if dot not in away]).reshape(-1, 3).T
+            look = {"fmt": "osD"[number], "ms": 4, "lw": 1, "color": COLOURS[number]}
+            place.errorbar(shown[0], shown[2], xerr=shown[1], label=kinds[kind], **look)
 
 
-def lay_scale(place: Axes, drawn: Sequence[tuple[float, float]]) -> None:
-    """Nothing; the axis shows scores far apart by their logarithms, and is not as wide as a few far out would have it:
-    these are named at its edge."""
-    means = np.array([mean for mean, _ in drawn])
+def lay_scale(place: Axes, dots: Sequence[Dot]) -> list[Dot]:
+    """Those of the scores that are named at the edge, since they, or their deviations, are so far out that the others
+    could not be told apart; the axis shows scores far apart by their logarithms."""
+    means, stds = np.array([dot.mean for dot in dots]), np.array([dot.std for dot in dots])
     if not len(means):
-        return
+        return []
     if 0 < FAR_APART * means.min() < means.max():
         place.set_xscale("log")
         place.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         place.xaxis.set_major_formatter(FuncFormatter(lambda at, _: f"{at:g}"))
         place.xaxis.set_minor_formatter(NullFormatter())
-        return
+        return []
     low, high = np.percentile(means, [25, 75])
-    near = means[(means >= low - FAR_OUT * (high - low)) & (means <= high + FAR_OUT * (high - low))]
+    wide = max(high - low, FAR_OUT * np.median(stds))
+    reach = np.where(stds > wide, WIDE_OUT, FAR_OUT) * (high - low)
+    near = means[(means >= low - reach) & (means <= high + reach)]
     if len(near) == len(means) or near.min() == near.max():  # nothing far out, or nothing to be far from
-        return
+        return []
     margin = 0.08 * (near.max() - near.min())
-    ends = near.min() - margin, near.max() + margin
-    place.set_xlim(*ends)
-    for mean, height in drawn:
-        if not ends[0] <= mean <= ends[1]:
-            right = mean > ends[1]
-            number = f"{mean:,.0f}" if abs(mean) >= 1000 else f"{mean:.3g}"
-            text, at = (f"{number} →", ends[1]) if right else (f"← {number}", ends[0])
-            side, box = "right" if right else "left", {"fc": "white", "ec": "none", "pad": 1}
-            place.text(at, height, text, ha=side, va="center", fontsize=7, bbox=box)
+    left, right = place.set_xlim(near.min() - margin, near.max() + margin)
+    away = [dot for dot in dots if not left <= dot.mean <= right]
+    for dot in away:
+        _name_at_edge(place, dot, wide=dot.std > wide)
+    return away
+
+
+def _name_at_edge(place: Axes, dot: Dot, *, wide: bool) -> None:
+    """Nothing; a score that the axis does not reach is there as a number, with its deviation where that is wide."""
+    left, right = place.get_xlim()
+    number = _number(dot.mean) + (f" ± {_number(dot.std)}" if wide else "")
+    text, at, side = (f"{number} →", right, "right") if dot.mean > right else (f"← {number}", left, "left")
+    place.text(at, dot.height, text, ha=side, va="center", fontsize=7, bbox=BEHIND)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _printed(row: Row, task: str, score: str) -> Spread | None:
@@ -104,17 +123,20 @@ def draw_curves(plan: Plan, curves: Sequence[CurveOf], path: Path) -> None:
     a line a number of paths (the mean over runs)."""
     columns: dict[str, list[Row]] = {}
     for row in plan.rows:
-        columns.setdefault(f"{row.model} ({row.objective})", []).append(row)
-    picture = _figure(3.0 * len(columns) + 0.6, 5.4)
+        if row.model is not None:
+            columns.setdefault(f"{row.model} {row.objective}", []).append(row)
+    picture = _figure(3.0 * len(columns) + 0.6, 5.7)
     places = picture.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
-    for column, (title, rows) in enumerate(columns.items()):
-        places[0, column].set_title(title, fontsize=9)
+    for column, rows in enumerate(columns.values()):
+        places[0, column].set_title(_names(rows[0])[0], fontsize=9)
         places[1, column].set_xlabel("epoch", fontsize=9)
         for line, (part, name) in enumerate(PARTS.items()):
             _draw_column(places[line, column], rows, curves, part)
             places[line, 0].set_ylabel(f"bound, {name}\n(nats a value)", fontsize=9)
-    _limit(places)
-    _add_legend(picture, places[0, 0], "outside upper center")
+    for line in places:
+        _limit(line)
+    picture.suptitle(plan.title, fontsize=9)
+    _add_legend(picture, places[0, 0], "outside lower center")
     _save(picture, path)
 
 
@@ -125,19 +147,31 @@ def _draw_column(place: Axes, rows: Sequence[Row], curves: Sequence[CurveOf], pa
         if not mine:
             continue
         length = min(map(len, mine))
-        mean = -np.mean([losses[:length] for losses in mine], axis=0)
-        place.plot(np.arange(1, length + 1), mean, color=COLOURS[number % len(COLOURS)], lw=1.1, label=_name(row))
+        mean, name = -np.mean([losses[:length] for losses in mine], axis=0), _names(row)[1]
+        place.plot(np.arange(1, length + 1), mean, color=COLOURS[number % len(COLOURS)], lw=1.1, label=name)
     place.grid(lw=0.3)
 
 
-def _limit(places: np.ndarray) -> None:
-    """Nothing; the first epochs, which are far below, do not squeeze the rest of a line of panels."""
-    for line in places:
-        values = [np.asarray(curve.get_ydata()) for place in line for curve in place.get_lines()]
-        values = np.concatenate([each[np.isfinite(each)] for each in values]) if values else np.zeros(0)
-        if len(values):
-            low, high = np.quantile(values, 0.05), values.max()
-            line[0].set_ylim(low - 0.1 * (high - low) - 1e-9, high + 0.1 * (high - low) + 1e-9)
+def _limit(line: Sequence[Axes]) -> None:
+    """Nothing; first epochs far below do not squeeze the rest of a line of panels: the least bound of each is named at
+    the edge."""
+    points = {place: [np.asarray(curve.get_xydata()) for curve in place.get_lines()] for place in line}
+    drawn = [curve[:, 1] for curves in points.values() for curve in curves]
+    values = np.concatenate([each[np.isfinite(each)] for each in drawn]) if drawn else np.zeros(0)
+    if not len(values):
+        return
+    low, high = np.percentile(values, [25, 75])
+    bottom, top = values[values >= low - FAR_OUT * (high - low)].min(), values.max()
+    margin = 0.1 * (top - bottom) + 1e-9
+    line[0].set_ylim(bottom - margin, top + margin)
+    for place, curves in points.items():
+        least: dict[float, float] = {}
+        for epoch, bound in np.concatenate(curves) if curves else ():
+            if bound < bottom:
+                least[epoch] = min(bound, least.get(epoch, bound))
+        for epoch, bound in least.items():
+            text = f"← {_number(bound)}"  # read from below
+            place.text(epoch, bottom - margin, text, rotation=90, ha="center", va="bottom", fontsize=7, bbox=BEHIND)
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -146,9 +180,10 @@ def _figure(width: float, height: float) -> Figure:
     return picture
 
 
-def _name(row: Row) -> str:
-    """What a curve is called beside others of its model: what is after the comma of its title, if anything is."""
-    return row.title.rpartition(", ")[2]
+def _names(row: Row) -> tuple[str, str]:
+    """What the panel of a row's model is called, and what its curve in it: its title before and after the comma."""
+    model, _, rest = row.title.partition(", ")
+    return model, rest or model
 
 
 def _add_legend(picture: Figure, place: Axes, where: Where, title: str | None = None) -> None:

@@ -36,6 +36,7 @@ SETTINGS = ((0.0, 1.0), (1.0, 1.0), (1.0, 4.0), (1.0, 8.0))  # pull to zero; wha
 NUM_INITS = 8
 NUM_DRAWS = 1024
 CHUNK = 512  # paths at once: what their gradients take stays in the cache
+NAME = "gradient-variance"  # of its files
 WIDTH = 25  # as the paper's
 TARGET = 1.0
 LINEAR = ((1.0, 0.5), (1.0, 1.5))  # a and θ of the linear case, where θ² < 2a and where it is not
@@ -355,9 +356,9 @@ def run(out: Path, *, quick: bool = False, progress: bool = True) -> str:
     out.mkdir(parents=True, exist_ok=True)
     num_inits, num_draws, linear_draws = (2, 256, 2048) if quick else (NUM_INITS, NUM_DRAWS, LINEAR_DRAWS)
     rows = network_rows(num_inits, num_draws, show=progress) + linear_rows(linear_draws)
-    write_bytes(out / "gradient-variance.csv", csv_of(rows))
-    draw_noise(rows, out / "gradient-variance.png")
+    write_bytes(out / f"{NAME}.csv", csv_of(rows))
+    draw_noise(rows, out / f"{NAME}.png")
     said = statement(rows)
-    write_bytes(out / "gradient-variance.txt", said.encode() + b"\n")
+    write_bytes(out / f"{NAME}.txt", said.encode() + b"\n")
     Console().print(said, highlight=False)
     return said

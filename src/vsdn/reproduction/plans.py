@@ -15,6 +15,7 @@ Values = dict[str, Any]  # flat settings, as in a preset
 Figure = tuple[float, float]  # mean and deviation
 POSED = "mocap"  # the data set whose frames are those of skeletons
 SCORES = ("nll", "mse")  # what the paper reports
+APPENDIX_B = "appendix-b"  # no plan, as it has no runs: gradients are measured, in a minute
 
 
 class Asked(Section):
@@ -175,7 +176,7 @@ def plan_names() -> list[str]:
 def read_plan(name: str) -> Plan:
     """A plan that ships with the library."""
     if name not in plan_names():
-        raise SettingsError(f"there is no plan {name!r}; the plans are {', '.join(plan_names())}")
+        raise SettingsError(f"there is no plan {name!r}; the names are {', '.join([*plan_names(), APPENDIX_B])}")
     return parse_plan((resources.files("vsdn.reproduction") / "plans" / f"{name}.toml").read_text("utf-8"))
 
 

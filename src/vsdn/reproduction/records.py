@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,13 +32,20 @@ Kind = TypeVar("Kind", bound=BaseModel)
 
 
 def runs_csv(runs: Sequence[Finished]) -> str:
-    """A line for each run and task, scores as means over values; by its key a run is known again."""
+    """A line for each run and task, scores as means over values; by its key a run is known again. Of a run that came
+    to a score that is not finite there is none: nobody should count it as done."""
     lines = []
     for job, result in runs:
+        if not has_finite_scores(result):
+            continue
         about = {name: result.get(name, "") for name in COST_COLUMNS}
         ends = {**about, **_origin(result["versions"]), "key": job.key}
         lines += [{**scores, **_which(job), "task": task, **ends} for task, scores in result["scores"].items()]
     return csv_text([*COLUMNS, "key"], lines)
+
+
+def has_finite_scores(result: Result) -> bool:
+    return all(math.isfinite(scores[name]) for scores in result["scores"].values() for name in HEADINGS)
 
 
 def _which(job: Job) -> Line:
@@ -198,7 +206,7 @@ def _has_defaults(job: Job, chosen: Chosen) -> bool:
 def _result(job: Job, lines: Sequence[Line], chosen: Chosen, origin: Origin) -> Result:
     """What a run came to, by its lines and what else the record tells of it."""
     _check(job, lines, origin)
-    scores = {line["task"]: {name: _number(line, name) for name in SCORE_COLUMNS} for line in lines}
+    scores = {line["task"]: {name: _finite(line, name) for name in SCORE_COLUMNS} for line in lines}
     about: Result = {name: _number(lines[0], name) for name in COST_COLUMNS if lines[0][name]}
     if job.settings is not None:
         training = {**chosen.of(job).get("training", {}), "seed": job.settings.training.seed}
@@ -224,6 +232,14 @@ def _check(job: Job, lines: Sequence[Line], origin: Origin) -> None:
     needed = () if job.settings is None else ("epochs", "parameters")
     if lacking := [name for name in needed if not costs[name]]:
         raise RunError(f"{RUNS} does not tell the {lacking[0]} of {job.name}")
+
+
+def _finite(line: Line, name: str) -> int | float:
+    """A score as it was before it was written."""
+    number = _number(line, name)
+    if not math.isfinite(number):
+        raise RunError(f"the {name} of {line['row']} is {line[name]!r}, not a finite number")
+    return number
 
 
 def _number(line: Line, name: str) -> int | float:

@@ -9,7 +9,16 @@ from vsdn.reproduction import figures, tables
 from vsdn.reproduction.curves import curves_csv, read_curves
 from vsdn.reproduction.jobs import NO_RECORD, Record
 from vsdn.reproduction.plans import Plan
-from vsdn.reproduction.records import CURVES, RUNS, SETTINGS, VERSIONS, runs_csv, settings_of, versions_of
+from vsdn.reproduction.records import (
+    CURVES,
+    RUNS,
+    SETTINGS,
+    VERSIONS,
+    has_finite_scores,
+    runs_csv,
+    settings_of,
+    versions_of,
+)
 from vsdn.reproduction.tables import Finished
 
 
@@ -36,7 +45,7 @@ def write_results(plan: Plan, out: Path, folder: Path, record: Record = NO_RECOR
     write_json(folder / SETTINGS, settings_of(runs))
     write_json(folder / VERSIONS, versions_of(plan, runs))
     write_bytes(folder / RUNS, runs_csv(runs).encode())  # the last: with it the runs are recorded as done
-    return [*_remarks(runs), *_gone(record, runs)]
+    return [*_remarks(runs), *_unrecorded(runs), *_gone(record, runs)]
 
 
 def _remarks(runs: Sequence[Finished]) -> list[str]:
@@ -48,6 +57,12 @@ def _remarks(runs: Sequence[Finished]) -> list[str]:
     return [
         "the runs of a fold did not all see the same data: has a file changed? Begin anew (--anew) in another folder"
     ]
+
+
+def _unrecorded(runs: Sequence[Finished]) -> list[str]:
+    """That runs are not recorded as done, if a score of any is not finite."""
+    names = [job.name for job, result in runs if not has_finite_scores(result)]
+    return [f"not recorded in {RUNS}, since a score is not finite: {', '.join(names)}"] if names else []
 
 
 def _gone(record: Record, runs: Sequence[Finished]) -> list[str]:

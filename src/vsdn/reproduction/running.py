@@ -1,17 +1,19 @@
 """Jobs side by side, each in a process of its own; what is done is never repeated, what is stopped goes on."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from vsdn.errors import RunError
+from vsdn.files import fault_of_folder
 from vsdn.progress import interruptible
 from vsdn.reproduction.jobs import Job, Result, read_result
 from vsdn.reproduction.provenance import num_cores
@@ -22,6 +24,7 @@ QUICK = {  # most of the time of a quick look is compilation: do less of it, and
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
+LOCK = ".lock"  # a file of the folder, which is locked as long as a command is at work in it
 GRACE = 30.0  # seconds that a process asked to stop has for its last checkpoint
 
 
@@ -160,3 +163,36 @@ def make_folder(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot make the folder {out}: {error.strerror or error}") from None
+
+
+def check_folder(folder: Path) -> None:
+    """Nothing, or an error before any work is done: no files can be written into the folder, or it cannot be made."""
+    nearest = folder.absolute()
+    while not os.path.lexists(nearest):
+        nearest = nearest.parent
+    if fault := fault_of_folder(nearest):
+        raise RunError(f"cannot write results into {folder}: {fault}")
+
+
+@contextlib.contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """A block in which no other command is at work in the folder, which is made; the kernel ends the lock with the
+    process, however that ends. Where files cannot be locked, or none be made, there is none."""
+    make_folder(out)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            _lock(stack.enter_context((out / LOCK).open("w")).fileno(), out)
+        yield
+
+
+def _lock(file: int, out: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not every system has it
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunError(
+            f"another command is running in {out}: wait until it has finished, or choose another --out"
+        ) from None

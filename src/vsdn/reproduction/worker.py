@@ -4,6 +4,7 @@ The line comes by standard input, which stays open as long as the parent lives: 
 """
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -12,9 +13,11 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import numpy as np
 
 from vsdn import checkpoint
+from vsdn.checkpoint import Config
 from vsdn.data import Table
 from vsdn.datasets import DATASETS
 from vsdn.datasets.base import Parts
@@ -22,19 +25,24 @@ from vsdn.errors import RunError, VsdnError
 from vsdn.files import read_json, write_json
 from vsdn.fitted import Fitted
 from vsdn.fitting import fingerprint, fit, resume
-from vsdn.planning import choose
+from vsdn.planning import choose, make_plan
 from vsdn.reproduction.jobs import Job, Result, result_path, write_result
 from vsdn.reproduction.provenance import versions
 from vsdn.reproduction.references import REFERENCES
+from vsdn.runs import model_shapes
 from vsdn.settings import Settings
+from vsdn.training import first_state
 
 TICK = 5.0  # seconds between two notes of the cost
 
 
 class Clock:
-    """What a run has cost so far, stops and kills included: seconds, and those of all cores; kept in a file."""
+    """What a run has cost so far, stops and kills included: seconds, and those of all cores; kept in a file.
 
-    def __init__(self, path: Path, before: dict[str, float]):
+    What it cost `before` may not be known (None): then neither is what it costs in all.
+    """
+
+    def __init__(self, path: Path, before: dict[str, float] | None):
         self.path, self.before = path, before
         self.began, self.over = (time.monotonic(), time.process_time()), threading.Event()
         self.total: dict[str, float] = {}
@@ -50,7 +58,8 @@ class Clock:
 
     def cost(self) -> dict[str, float]:
         now = {"seconds": time.monotonic() - self.began[0], "cpu_seconds": time.process_time() - self.began[1]}
-        known = self.before or dict.fromkeys(now, 0.0)  # a run begun by a program that counted less stays uncounted
+        fresh = dict.fromkeys(now, 0.0)
+        known = {} if self.before is None else self.before or fresh  # what a program did not count stays uncounted
         return {name: round(known[name] + spent, 1) for name, spent in now.items() if name in known}
 
     def _tick(self) -> None:
@@ -110,7 +119,7 @@ def train(job: Job, wanted: Settings, parts: Parts, out: Path) -> Trained:
     why = _why_anew(folder, wanted, parts)
     values = {key: value for section in wanted.model_dump().values() for key, value in section.items()}
     given = {key: value for key, value in values.items() if value is not None}
-    begun = why is None and folder.exists()
+    begun = why is None and (folder / "config.json").exists()
     with Clock(cost, _cost_before(job, out) if begun else {}) as clock:
         if begun:
             fitted = resume(folder, parts.train, valid=parts.valid, progress=False)
@@ -120,7 +129,8 @@ def train(job: Job, wanted: Settings, parts: Parts, out: Path) -> Trained:
 
 
 def _why_anew(folder: Path, wanted: Settings, parts: Parts) -> str | None:
-    """Why the run in a folder is not the one that is wanted; None if it is, or if there is none."""
+    """Why the run in a folder cannot be gone on with: another is wanted, or it is damaged; None if it can, or if there
+    is none."""
     if not (folder / "config.json").exists():
         return None
     try:
@@ -129,17 +139,38 @@ def _why_anew(folder: Path, wanted: Settings, parts: Parts) -> str | None:
         return str(error)
     if choose(config.settings, parts.train) != choose(wanted, parts.train):
         return "the run that was there has other settings"
-    same = config.source.fingerprint == fingerprint(parts.train, parts.valid)
-    return None if same else "the run that was there was fitted to other data"
+    if config.source.fingerprint != fingerprint(parts.train, parts.valid):
+        return "the run that was there was fitted to other data"
+    try:
+        _check_state(folder, config, parts)
+    except VsdnError as error:
+        return str(error)
+    return None
 
 
-def _cost_before(job: Job, out: Path) -> dict[str, float]:
-    """What the run has cost so far, by its own note or by a result that is there."""
+def _check_state(folder: Path, config: Config, parts: Parts) -> None:
+    """Nothing, or an error: what `resume` goes on from cannot be read."""
+    plan = make_plan(parts.train, parts.valid, config.settings, checkpoint.read_scaler(folder, config))
+    shapes = model_shapes(plan.settings, len(parts.train.variables), parts.train.axis)
+    checkpoint.read_state(folder, eqx.filter_eval_shape(first_state, shapes, plan.train, plan.settings))
+    checkpoint.read_metrics(folder)
+
+
+def _cost_before(job: Job, out: Path) -> dict[str, float] | None:
+    """What the run has cost so far, by its own note or by a result that is there; None if that does not tell."""
     for path in (out / f"{job.name}.cost.json", result_path(out, job)):
         if path.exists():
-            found = read_json(path)
-            return {name: float(found[name]) for name in ("seconds", "cpu_seconds") if name in found}
+            return _read_cost(path)
     return {}
+
+
+def _read_cost(path: Path) -> dict[str, float] | None:
+    try:
+        found = read_json(path)
+        cost = {name: float(found[name]) for name in ("seconds", "cpu_seconds") if name in found}
+    except (RunError, TypeError, ValueError):
+        return None
+    return cost if cost and all(map(math.isfinite, cost.values())) else None
 
 
 def _score(fitted: Fitted, parts: Parts, job: Job, task: str) -> dict[str, Any]:
