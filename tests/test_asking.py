@@ -2,16 +2,22 @@
 never show, and a series of one row."""
 
 import csv
+import datetime as dt
 import io
 import json
+import re
 
 import jax
 import matplotlib.image
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from examples import thorough
 
+import vsdn
 from vsdn import cli
+from vsdn.errors import LeftOutWarning
 
 SMALL = {"hidden_size": 4, "latent_size": 3, "width": 5, "init_width": 4, "num_paths": 2, "valid_paths": 2}
 QUICK = SMALL | {"batch_size": 10, "num_buckets": 1, "epochs": 1}
@@ -97,7 +103,8 @@ def test_interpolation_and_joint_draws(ask):
 def test_new_series_and_likelihoods(ask):
     rows = ask("simulate", "--series", 3, "--times", "2024-01-01,2024-01-05,2024-02-01")
     assert len(rows) == 9
-    assert rows[1]["time"].startswith("2024-01-05")
+    assert list(rows[0]) == ["patient", "day", "hb", "na"]  # as the run remembers them
+    assert rows[1]["day"].startswith("2024-01-05")
     assert is_finite(rows, ["hb", "na"])
     told = ask("likelihood", "--draws", 32)
     assert len(told) == 8
@@ -147,3 +154,149 @@ def test_a_model_that_learned_for_its_paths_is_asked_by_them(chosen, table, tmp_
     monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": iter([])}))
     assert cli.main(["online", str(out)]) == 0
     assert "forecasts from the prior" in capsysbinary.readouterr().err.decode()
+
+
+# ------------------------------------------------------------------------------------------------ asked from Python
+
+
+def make_simple(lines, folder, model="last-value", **columns):
+    """A model that is fitted in no time, and its table."""
+    path = folder / "table.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return vsdn.fit(path, model=model, settings=QUICK, columns=vsdn.Columns(**columns), progress=False), path
+
+
+@pytest.fixture(scope="module")
+def simple(tmp_path_factory):
+    lines = ["id,time,x", *(f"{i},{time},{np.sin(i + time):.3f}" for i in range(6) for time in range(4 + i))]
+    return make_simple(lines, tmp_path_factory.mktemp("simple"))
+
+
+@pytest.fixture(scope="module")
+def dated(tmp_path_factory):
+    days = np.datetime64("2024-01-01") + np.arange(6)
+    lines = ["id,time,x", *(f"{i},{day},{np.sin(i + n):.3f}" for i in range(3) for n, day in enumerate(days))]
+    return make_simple(lines, tmp_path_factory.mktemp("dated"))
+
+
+def test_one_time_and_one_level_need_no_list(simple, dated):
+    fitted, table = simple
+    assert fitted.forecast(table, 9.5, quantiles=0.5) == fitted.forecast(table, [9.5], quantiles=[0.5])
+    assert fitted.evaluate(table, after=2.0) == fitted.evaluate(table, after=[2.0])
+    fitted, table = dated
+    wanted = fitted.forecast(table, ["2024-02-01"])
+    for time in (dt.date(2024, 2, 1), dt.datetime(2024, 2, 1), pd.Timestamp("2024-02-01"), np.datetime64("2024-02-01")):
+        assert fitted.forecast(table, time) == wanted
+    assert fitted.simulate(2, "2024-02-01").num_rows == 2
+
+
+@pytest.mark.parametrize("step", [pd.Timedelta(hours=36), dt.timedelta(1.5), np.timedelta64(36, "h")])
+def test_a_step_may_be_a_difference_between_dates(step, dated, simple):
+    fitted, table = dated
+    asked = {"until": "2024-02-01", "quantiles": ()}
+    assert fitted.forecast(table, every=step, **asked) == fitted.forecast(table, every=1.5, **asked)
+    with pytest.raises(vsdn.SettingsError, match="every wants a number, as the model's times are numbers"):
+        simple[0].forecast(simple[1], every=step, until=20.0)
+
+
+def test_series_that_have_no_step_are_named(simple):
+    fitted, table = simple
+    said = re.escape("4 series have no step up to 5 and are left out: 2, 3, 4, 5")
+    with pytest.warns(LeftOutWarning, match=f"^{said}$"):
+        rows = fitted.forecast(table, every=1.0, until=5).to_pylist()
+    assert {row["id"] for row in rows} == {0, 1}
+    with pytest.raises(vsdn.DataError, match=r"leaves no step of 1\.0 from the first observation of any series on"):
+        fitted.interpolate(table, every=1.0, until=-1)
+
+
+def test_ids_that_became_fractions_are_found(simple, tmp_path):
+    fitted, table = simple
+    wanted = fitted.forecast(table, at=pa.table({"id": [3, 5], "time": [11.0, 12.0]}))
+    assert wanted["id"].to_pylist() == [3, 5]
+    at = pd.DataFrame({"id": [3.0, 5.0], "time": [11.0, 12.0]})
+    at.to_csv(tmp_path / "at.csv", index=False)
+    assert fitted.forecast(table, at=at) == fitted.forecast(table, at=tmp_path / "at.csv") == wanted
+    with pytest.raises(vsdn.DataError, match=r"series 3\.5 is asked for"):
+        fitted.forecast(table, at=at.assign(id=[3.5, 5.0]))
+
+
+LEVELS_WANTED, WHOLE = "a quantile lies between 0 and 1, but", "wants a whole number"
+ASKED_WRONG = {
+    "no times": (lambda f, data: f.forecast(data, []), "at least one time was expected"),
+    "a table of times": (lambda f, data: f.forecast(data, np.ones((2, 2))), "a list of times was expected"),
+    "no draws": (lambda f, data: f.forecast(data, 9.0, draws=0), f"draws {WHOLE} from 1 to 100,000, but 0"),
+    "fewer draws than none": (lambda f, data: f.filter(data, draws=-5), f"draws {WHOLE}"),
+    "half a draw": (lambda f, data: f.interpolate(data, 1.0, draws=2.5), rf"draws {WHOLE} .* 2\.5 was given"),
+    "no joint draws": (lambda f, data: f.sample(data, 9.0, draws=0), f"draws {WHOLE}"),
+    "no draws to score": (lambda f, data: f.evaluate(data, draws=0), f"draws {WHOLE}"),
+    "no draws of a likelihood": (lambda f, data: f.log_likelihood(data, draws=0), f"draws {WHOLE}"),
+    "a seed that is none": (lambda f, data: f.forecast(data, 9.0, seed=-1), f"seed {WHOLE} from 0"),
+    "no series": (lambda f, data: f.simulate(0, [1.0]), f"series {WHOLE} of 1 or more, but 0 was given"),
+    "no times of series": (lambda f, data: f.simulate(1, []), "say at which times"),
+    "no next": (lambda f, data: f.evaluate(data, after=1.0, next=0), f"next {WHOLE}"),
+    "share": (lambda f, data: f.evaluate(data, "interpolation", share=2.0), "share wants a number from 0 to 1"),
+    "no panels": (lambda f, data: f.plot(data, "p.png", until=9.0, most=0), f"most {WHOLE}"),
+    "strange series": (lambda f, data: f.plot(data, "p.png", until=9.0, series="12"), "series 12 is asked for"),
+    "strange number": (lambda f, data: f.plot(data, "p.png", until=9.0, series=77), "series 77 is asked for"),
+    "a step of text": (lambda f, data: f.forecast(data, every="1d", until=9.0), "every wants a step above 0"),
+    "a level of text": (lambda f, data: f.forecast(data, 9.0, quantiles="0.5"), f"{LEVELS_WANTED} '0.5'"),
+    "levels of text": (lambda f, data: f.forecast(data, 9.0, quantiles=["a"]), f"{LEVELS_WANTED} 'a'"),
+    "a level that is none": (lambda f, data: f.filter(data, quantiles=float("nan")), f"{LEVELS_WANTED} nan"),
+    "a table of levels": (lambda f, data: f.filter(data, quantiles=np.full((1, 2), 0.5)), LEVELS_WANTED),
+    "a level twice": (
+        lambda f, data: f.forecast(data, 9.0, quantiles=(0.5, 0.9, 0.5)),
+        r"quantiles 0\.5 and 0\.5 were given, but both would be called q50",
+    ),
+    "two levels alike": (
+        lambda f, data: f.smooth(data, quantiles=(0.1, 0.100000001)),
+        r"quantiles 0\.1 and 0\.100000001 were given, but both would be called q10",
+    ),
+    "levels to export": (lambda f, data: f.export("f.vsdn", quantiles=(0.5, 0.5)), "both would be called q50"),
+    "draws to export": (lambda f, data: f.export("f.vsdn", draws=0), f"draws {WHOLE}"),
+}
+
+
+@pytest.mark.parametrize(("ask_wrong", "says"), ASKED_WRONG.values(), ids=ASKED_WRONG)
+def test_what_cannot_be_asked_is_said_in_one_sentence(ask_wrong, says, simple, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(vsdn.VsdnError, match=says) as caught:
+        ask_wrong(*simple)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_series_to_plot_needs_no_list(simple, tmp_path):
+    fitted, table = simple
+    for number, series in enumerate((1, "1", [1], np.int64(1))):
+        fitted.plot(table, tmp_path / f"{number}.svg", until=12.0, series=series)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("head", "columns", "ask_for", "name"),
+    [
+        ("id,time,draw", {}, lambda f, data: f.sample(data, 9.0, draws=2), "draw"),
+        ("mean,time,x", {"id": "mean"}, lambda f, data: f.forecast(data, 9.0), "mean"),
+        ("q50,time,x", {"id": "q50"}, lambda f, data: f.filter(data), "q50"),
+        ("variable,std,x", {"id": "variable", "time": "std"}, lambda f, data: f.forecast(data, 9.0), "variable"),
+        ("id,std,x", {"time": "std"}, lambda f, data: f.smooth(data), "std"),
+        ("log_likelihood,time,x", {"id": "log_likelihood"}, lambda f, data: f.log_likelihood(data), "log_likelihood"),
+        ("who,day,id", {"id": "who", "time": "day"}, None, None),
+        ("who,time,id", {"id": "who"}, None, None),
+    ],
+)
+def test_no_column_of_an_answer_hides_another(head, columns, ask_for, name, tmp_path):
+    lines = [head, *(f"{i},{time},{i + time}.5" for i in range(3) for time in range(4))]
+    fitted, table = make_simple(lines, tmp_path, **columns)
+    if ask_for is None:
+        assert fitted.simulate(2, [0.0, 1.0]).column_names == head.split(",")
+        return
+    with pytest.raises(vsdn.DataError, match=f"a name of its own, but two would be called '{name}'"):
+        ask_for(fitted, table)
+
+
+def test_a_variable_called_as_the_ids_of_new_series_is_refused(tmp_path):
+    lines = ["time,variable,value", *(f"{time},id,{time}.5" for time in range(9))]
+    fitted, _ = make_simple(lines, tmp_path)
+    with pytest.raises(vsdn.DataError, match="two would be called 'id'"):
+        fitted.simulate(1, [0.0])

@@ -220,10 +220,15 @@ OPTIONS = {
     "no draws": Case(f"{ASK} --times 9 --draws 0", r"'--draws'"),
     "too many draws": Case(f"{ASK} --times 9 --draws 1000000000", r"'--draws'"),
     "quantile above 1": Case(f"{ASK} --times 9 --quantiles 1.5", r"a quantile lies between 0 and 1, but 1.5"),
+    "quantile twice": Case(f"{ASK} --times 9 --quantiles 0.5,0.5", r"0.5 and 0.5 were given, but both .* called q50"),
     "quantile no number": Case(f"{ASK} --times 9 --quantiles half", r"--quantiles wants numbers .*'half'"),
     "next without after": Case("evaluate run data.csv --next 1", r"next goes with after"),
     "after for interpolation": Case(
         "evaluate run data.csv --task interpolation --after 1", r"go with the task prediction"
+    ),
+    "share of a prediction": Case("evaluate run data.csv --share 0.3", r"share goes with the task interpolation"),
+    "share and hidden rows": Case(
+        "evaluate run data.csv --task interpolation --share 0.3 --hidden data.csv", r"share goes with .* no hidden rows"
     ),
     "hidden rows of a prediction": Case("evaluate run data.csv --hidden data.csv", r"go with the task interpolation"),
     "hidden rows that are shown": Case(
@@ -239,7 +244,7 @@ OPTIONS = {
 }
 
 OUTPUTS = {
-    "a run is there": Case("fit data.csv --out run", r"run already holds a run"),
+    "a run is there": Case("fit data.csv --out run", r"run already holds a run: .* give --overwrite"),
     "other files are there": Case(
         "fit data.csv --out mine", r"mine is not empty", lambda: Path("mine/a").mkdir(parents=True)
     ),
@@ -269,6 +274,12 @@ OUTPUTS = {
 INFO, RESUME = "info run", "resume run"
 RUNS = {
     "no folder": Case("info nothere", r"there is no run folder nothere"),
+    "a file": Case("info data.csv", r"a run folder was expected, but data.csv is a file$"),
+    "an exported file": Case(
+        "evaluate f.vsdn data.csv",
+        r"a run folder was expected, but f.vsdn is a file that vsdn export wrote, which vsdn forecast takes",
+        overwrite("f.vsdn", b"PK\x05\x06" + bytes(18)),
+    ),
     "a text file": Case("forecast data.csv data.csv --times 9", r"data.csv is damaged, or no forecaster that vsdn exp"),
     "an empty folder": Case("info empty", r"there is no config.json in empty", lambda: Path("empty").mkdir()),
     "weights cut off": Case(INFO, r"model.safetensors is damaged: it is not a whole", truncate(WEIGHTS, 150)),

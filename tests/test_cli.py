@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer.main
 
-from vsdn import cli, demonstration, fitting, settings
+from vsdn import __version__, cli, demonstration, fitting, settings
 from vsdn.cli import training
 
 SMALL = {"hidden_size": 4, "latent_size": 3, "width": 5, "init_width": 4, "num_paths": 2, "valid_paths": 2}
@@ -125,7 +125,8 @@ def test_fit_writes_a_whole_run_and_says_what_it_did(folder, tmp_path, capsys):
     said = capsys.readouterr()
     told = json.loads(said.out)
     assert told["model"] == "last-value"
-    assert told["epochs"] == "2 of 2"
+    assert told["variables"] == ["value_1", "value_2"]
+    assert (told["epochs"], told["planned epochs"]) == (2, 2)
     assert said.err.startswith("validation: 2 series held out at random")
     files = {str(path.relative_to(tmp_path / "run")) for path in tmp_path.rglob("*") if path.is_file()}
     assert files == {
@@ -178,8 +179,24 @@ def test_info_tells_epochs_done_of_all(run, vsdn):
     assert "2 of 2" in text
     assert "hidden_size" in text
     told = json.loads(vsdn("info", run, "--json"))
-    assert told["epochs"] == "2 of 2"
+    assert (told["epochs"], told["planned epochs"]) == (2, 2)
+    assert "planned epochs" not in text
     assert told["settings"]["training"]["epochs"] == 2
+
+
+def test_info_cuts_nothing_and_leaves_out_what_has_no_value(folder, tmp_path, vsdn, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    out = fit(folder / "numbers.csv", tmp_path / ("long" * 40) / "run", model="mean", epochs=0)
+    text = vsdn("info", out)
+    assert str(out) in text
+    assert "…" not in text
+    assert "None" not in text
+    assert "value_1, value_2" in text
+    assert json.loads(vsdn("info", out, "--json"))["best epoch"] is None
+
+
+def test_the_version_is_told(vsdn):
+    assert vsdn("--version") == f"vsdn {__version__}\n"
 
 
 def test_a_score_that_is_not_finite_is_null_in_json(run, tmp_path, vsdn, monkeypatch):
@@ -190,7 +207,7 @@ def test_a_score_that_is_not_finite_is_null_in_json(run, tmp_path, vsdn, monkeyp
 def test_resume_of_a_finished_run_changes_nothing(folder, tmp_path, vsdn):
     out = fit(folder / "numbers.csv", tmp_path / "run")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    assert json.loads(vsdn("resume", out, "--json"))["epochs"] == "2 of 2"
+    assert json.loads(vsdn("resume", out, "--json"))["epochs"] == 2
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
@@ -222,6 +239,17 @@ def test_forecast_every_step_after_the_last_observation(folder, run, vsdn):
         times = sorted({float(row["time"]) for row in rows if row["id"] == i})
         np.testing.assert_allclose(times, last + 0.5 * np.arange(1, len(times) + 1))
         assert 11.5 < times[-1] <= 12
+
+
+def test_series_that_are_left_out_are_told(folder, run, capsys):
+    ask = ["forecast", str(run), str(folder / "numbers.csv"), "--every", "0.5", "--until", "9.8"]
+    assert cli.main(ask) == 0
+    said = capsys.readouterr()
+    data = rows_of((folder / "numbers.csv").read_text())
+    out = {row["id"] for row in data} - {row["id"] for row in rows_of(said.out)}
+    assert said.err.startswith(f"{len(out)} series have no step up to 9.8 and are left out: ")
+    assert cli.main([*ask, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_forecast_at_the_rows_of_a_table_in_their_order(folder, run, tmp_path, vsdn):
@@ -281,6 +309,7 @@ def test_dates_in_dates_out_and_ids_kept(folder, dated, tmp_path, vsdn):
     ]
     at_noon = rows_of(vsdn(*ask, "--times", "2024-04-01T12:00"))
     assert at_noon[0]["day"] == "2024-04-01 12:00:00"
+    assert json.loads(vsdn(*ask, "--times", "2024-04-01T12:00", "--json"))[0]["day"] == "2024-04-01T12:00:00"
     weekly = rows_of(vsdn(*ask, "--every", "7", "--until", "2024-04-01", "--plot", tmp_path / "dates.svg"))
     assert all(row["day"] <= "2024-04-01" for row in weekly)
     assert "<svg" in (tmp_path / "dates.svg").read_text()
@@ -417,10 +446,10 @@ def test_demo_writes_a_run_a_table_and_a_picture(tmp_path, monkeypatch, vsdn):
     nll = [float(row["nll"]) for row in table]
     assert nll[-1] == min(nll)
     assert matplotlib.image.imread(tmp_path / "demo" / "forecast.png").std() > 0
-    assert json.loads(vsdn("info", tmp_path / "demo" / "run", "--json"))["epochs"] == "1 of 1"
+    assert json.loads(vsdn("info", tmp_path / "demo" / "run", "--json"))["epochs"] == 1
 
 
 def test_nothing_is_imported_to_draw_with_before_something_is_drawn():
     """matplotlib is a quarter of what a command takes to start."""
-    code = "import sys, vsdn.cli, vsdn.fitting; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, vsdn.cli.program, vsdn.fitting; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,11 +1,14 @@
 """What is hidden stays hidden; what is scored is what was asked."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from examples import make_table
 
 from vsdn import evaluation
-from vsdn.errors import DataError
+from vsdn.data import TimeAxis
+from vsdn.errors import DataError, SettingsError
 
 
 def test_each_row_from_the_rows_before_it():
@@ -88,3 +91,26 @@ def test_what_is_shown_cannot_be_hidden():
         evaluation.held_out(table, table, from_start=True)
     with pytest.raises(DataError, match="no observation of it"):
         evaluation.held_out(table.select([0, 1]), table.select([2]), from_start=True)
+    dated = dataclasses.replace(table, axis=TimeAxis("date"))
+    with pytest.raises(DataError, match=r"series 0 at time 1970-01-0\dT[\d:.]+ is to be hidden"):
+        evaluation.held_out(dated, dated, from_start=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"after": 1.0, "num_rows": 0}, "next wants a whole number of 1 or more, but 0 was given"),
+        ({"after": 1.0, "num_rows": -1}, "next wants a whole number"),
+        ({"after": 1.0, "num_rows": 1.5}, "next wants a whole number"),
+        ({"after": 1.0, "num_rows": True}, "next wants a whole number"),
+        ({"share": 0.5}, "share goes with the task interpolation"),
+        ({"name": "interpolation", "share": 1.5}, r"share wants a number from 0 to 1, but 1\.5 was given"),
+        ({"name": "interpolation", "share": float("nan")}, "share wants a number"),
+        ({"name": "interpolation", "share": "half"}, "share wants a number from 0 to 1, but 'half' was given"),
+        ({"name": "interpolation", "share": 0.5, "hidden": make_table()}, "no hidden rows"),
+    ],
+)
+def test_tasks_that_cannot_be_are_refused(asked, says):
+    usual = {"name": "prediction", "after": None, "num_rows": None, "share": None, "hidden": None}
+    with pytest.raises(SettingsError, match=says):
+        evaluation.make_task(make_table(), **{**usual, **asked}, seed=0, from_start=True)

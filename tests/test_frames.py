@@ -5,6 +5,7 @@ import gzip
 import os
 import re
 import stat
+import uuid
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -17,9 +18,18 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from vsdn.data import Table, TimeAxis
+from vsdn.data import Scaler, Table, TimeAxis
 from vsdn.errors import DataError
-from vsdn.frames import Columns, parse_times, read_queries, read_table, time_column, to_frame, write_frame
+from vsdn.frames import (
+    Columns,
+    answer_columns,
+    parse_times,
+    read_queries,
+    read_table,
+    time_column,
+    to_frame,
+    write_frame,
+)
 
 BACKENDS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.Table}
 IDS = {"text": np.array(["b", "b", "a", "b"], object), "integer": np.array([7, 7, 3, 7])}
@@ -216,6 +226,70 @@ def test_columns_are_called_as_is_known_where_the_table_has_them_so():
         read_table(frame.drop_columns("day"), known=known)
 
 
+@pytest.mark.parametrize("names", [["id"], ["time"], ["id", "time"]])
+def test_what_a_pandas_index_is_called_is_a_column(names):
+    frame = pd.DataFrame({"id": ["a", "a", "b"], "time": pd.to_datetime(["2024-01-01"] * 2 + ["2024-01-03"])})
+    frame = frame.assign(x=[1.0, 2.0, 3.0])[1:]
+    assert_same(read_table(frame.set_index(names)), read_table(frame))
+    assert_same(read_table(frame.set_index(names, drop=False)), read_table(frame))
+    assert read_table(frame.set_index(names)).layout.id == "id"
+
+
+def test_levels_of_a_pandas_index_without_a_name_are_no_columns():
+    frame = pd.DataFrame({"id": ["a", "b"], "time": [0, 1], "x": [1.0, 2.0]})
+    assert read_table(frame.set_index(["id", pd.Index([7, 8])])).variables == ("x",)
+    with pytest.raises(DataError, match="two are called 'id'"):
+        read_table(frame.set_index(["id", "id"]))
+
+
+def test_spaces_around_ids_and_names_of_variables_are_none_of_them(tmp_path):
+    table = read_table(write_text(tmp_path, "id,time,variable,value\na ,1, x,2\n a,2,x ,3\n\tb,1,x,2\n"))
+    assert (table.ids.tolist(), table.variables) == (["a", "b"], ("x",))
+    assert read_table(write_text(tmp_path, "id,time,x\n 7,1,2\n7 ,2,2\n")).ids.tolist() == [7]
+    with pytest.raises(DataError, match=r"row 1 \(time '1'\), column 'id': an id was expected, but the cell is empty"):
+        read_table(write_text(tmp_path, "id,time,x\n  ,1,2\n"))
+
+
+@pytest.mark.parametrize("backend", [pd.DataFrame, lambda columns: pl.DataFrame(columns), pa.table])
+def test_uuids_are_ids_as_texts(backend):
+    ids = [uuid.UUID(int=2), uuid.UUID(int=1), uuid.UUID(int=2)]
+    assert read_table(backend({"id": ids, "time": [1, 1, 2], "x": [1.0, 2.0, 3.0]})).ids.tolist() == [
+        *map(str, ids[:2])
+    ]
+
+
+def test_an_answer_has_no_two_columns_of_one_name():
+    one, two = np.zeros(1), np.ones(1)
+    assert list(answer_columns(("id", one), (None, one), ("mean", two))) == ["id", "mean"]
+    with pytest.raises(DataError, match=r"every column of the answer .* two would be called 'mean'"):
+        answer_columns(("mean", one), ("time", one), ("mean", two))
+
+
+def scaler_of(values) -> Scaler:
+    return Scaler.fit(read_table(pa.table({"time": np.arange(len(values)), "x": values})))
+
+
+@pytest.mark.parametrize(("offset", "size"), [(1e12, 500.0), (1e9, 0.5), (1e6, 1e-4), (0.0, 1e-100), (-1e15, 10.0)])
+def test_what_varies_little_about_a_large_value_varies(offset, size):
+    values = offset + size * np.random.default_rng(0).normal(size=100_000)
+    scaler = scaler_of(values)
+    assert scaler.mean[0] == pytest.approx(np.mean(values), rel=1e-15)
+    assert scaler.std[0] == pytest.approx(np.std(values), rel=1e-6)
+    assert scaler.std[0] == pytest.approx(size, rel=0.02)
+
+
+@pytest.mark.parametrize("value", [0.1, 1e12 / 3, -1e-300, 0.0])
+def test_what_never_varies_keeps_its_unit(value):
+    scaler = scaler_of(np.full(100_000, value))
+    assert scaler.mean[0] == pytest.approx(value, rel=1e-15)
+    assert scaler.std[0] == 1.0
+
+
+def test_values_too_small_to_be_squared_are_refused():
+    with pytest.raises(DataError, match="the values of variable 'x' are too small to be scaled: choose another unit"):
+        scaler_of(1e-170 * np.arange(5.0))
+
+
 def test_long_variables_come_in_order_of_first_appearance():
     frame = pa.table({"id": [1, 1, 1], "time": [3, 2, 1], "variable": ["z", "a", "z"], "value": [1.0, 2.0, 3.0]})
     table = read_table(frame)
@@ -345,6 +419,11 @@ DAYS = TimeAxis("date", "day")
         (["1.5", 2], TimeAxis(), [1.5, 2.0]),
         ([1, 2.5], TimeAxis(), [1.0, 2.5]),
         ("1.5", TimeAxis(), [1.5]),
+        (1.5, TimeAxis(), [1.5]),
+        (np.array(2), TimeAxis(), [2.0]),
+        (dt.date(1970, 1, 2), DAYS, [1.0]),
+        (pd.Timestamp("1970-01-02 12:00"), DAYS, [1.5]),
+        (np.datetime64("1970-01-02"), DAYS, [1.0]),
         ([], TimeAxis(), []),
         (np.arange(3), TimeAxis(), [0.0, 1.0, 2.0]),
         (["1970-01-02", "1970-01-02T12:00"], DAYS, [1.0, 1.5]),
@@ -371,6 +450,9 @@ def test_times_of_any_kind_are_parsed(values, axis, expected):
         ([1.0, None], TimeAxis(), "value 2, .* empty"),
         ([1.0, np.inf], TimeAxis(), "value 2, .* not inf"),
         ([True], TimeAxis(), "numbers or dates were expected, not bool"),
+        ([[1.0], [2.0]], TimeAxis(), "numbers or dates were expected, not list"),
+        (np.ones((2, 3)), TimeAxis(), "a list of times was expected, not a table of 2 × 3"),
+        (pd.DataFrame({"x": [1.0]}), TimeAxis(), "a list of times was expected, not a table of 1 × 1"),
         (["2024-03-01T00:00Z"], DAYS, "dates without a time zone were expected, .* not with UTC"),
         (["2024-03-01"], TimeAxis("date", timezone="Mars/Olympus"), "a time zone known here .* not Mars/Olympus"),
     ],
@@ -390,7 +472,9 @@ BAD_FILES = {
     "header alone": (HEAD, "rows were expected, but the table has none"),
     "header without line end": ("id,time,x", "rows were expected, but the table has none"),
     "no time": ("id,t,x\na,1,2\n", "a column called 'time' was expected, but the columns are 'id', 't', 'x'"),
-    "semicolons": ("id;time;x\na;1;2\n", "'time' was expected, but the columns are 'id;time;x'"),
+    "semicolons": ("id;time;x\na;1;2\n", "commas were expected, but semicolons seem to separate the columns"),
+    "semicolons and decimal commas": ("id;time;x\na;1;2,5\n", "but semicolons seem to separate the columns"),
+    "tabs": ("id\ttime\tx\na\t1\t2\n", "but tabs seem to separate the columns"),
     "two time columns": ("id,time,Time\na,1,2\n", "one time column was expected, but 'time', 'Time' could each be it"),
     "no variable": ("id,time\na,1\n", "a column for each variable was expected"),
     "no observation": (HEAD + "a,1,\nb,2,NaN\n", "at least one observation was expected"),
@@ -474,6 +558,10 @@ BAD_FRAMES = {
     "twice on a day": (
         pl.DataFrame({"id": [7, 7], "time": [dt.date(2024, 1, 2)] * 2, "x": [1, 2]}),
         r"rows 1 and 2 \(id 7, time 2024-01-02\): one row for each id and time was expected, not two$",
+    ),
+    "complex numbers": (
+        pd.DataFrame({"time": [1, 2], "x": [1j, 2]}),
+        "column 'x': texts, numbers or dates were expected, not complex128",
     ),
     "a dictionary": ({"id": ["a"], "time": [1], "x": [1]}, "a path or a pandas, polars or pyarrow table .* not 'dict'"),
     "a series": (pd.Series([1]), "a path or a pandas, polars or pyarrow table was expected, not 'Series'"),

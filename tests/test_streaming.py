@@ -93,7 +93,7 @@ def test_bad_lines_can_be_skipped_and_empty_ones_are_counted(run, online):
     lines = [SEEN[0], SEEN[0], {"id": "p", "time": 0.7, "values": {"b": None}}, SEEN[2]]
     code, answers, said = online(lines, run, "--ahead", 1, "--skip-bad")
     assert code == 0
-    assert [each["time"] for each in answers] == [1.0, 1.0, 2.0]
+    assert [each["time"] for each in answers] == [1.0, 2.0]  # what says nothing is answered with nothing
     assert "skipped line 2: series 'p' already has an observation at time 0.0" in said
     assert said.endswith("1 line with no value was ignored\n")
 
@@ -132,6 +132,8 @@ def test_late_lines_are_replayed_in_a_window(run, online):
         ('{"id": "p", "time": 1, "values": {"a": "x"}}', "the text 'x'"),
         ('{"id": "p", "time": 1, "values": {"a": Infinity}}', "a finite number"),
         ('{"id": "p", "time": {}, "values": {"a": 1}}', "were expected"),
+        ('{"id": "p", "time": 1, "values": {"a": 1, "a": 2}}', "'a' came twice"),
+        ('{"id": "p", "id": "q", "time": 1, "values": {"a": 1}}', "each key was expected once, but 'id' came twice"),
         ('{"id": "z", "times": [1]}', "no observation of it"),
         ("[" * 100_000, "JSON was expected"),
         ("\x00", "JSON was expected"),
@@ -166,6 +168,24 @@ def test_dates_come_back_as_dates(online, tmp_path):
     code, answers, _ = online([line, {"id": "p", "times": ["2024-04-01"]}], run, "--ahead", "1,1.5")
     assert code == 0
     assert [each["time"] for each in answers] == ["2024-03-02", "2024-03-02T12:00:00", "2024-04-01"]
+
+
+def test_dates_come_back_in_the_zone_of_the_table(online, tmp_path):
+    (tmp_path / "berlin").mkdir()
+    run = make_run(tmp_path / "berlin", [f"2024-01-0{day}" for day in range(1, 7)])
+    config = tmp_path / "berlin" / "run" / "config.json"
+    tree = json.loads(config.read_text())
+    tree["axis"] |= {"timezone": "Europe/Berlin", "whole_days": False}
+    config.write_text(json.dumps(tree))
+    line = {"id": "p", "time": "2024-03-30T12:00:00+00:00", "values": {"a": 1.0}}
+    code, answers, _ = online([line], run, "--ahead", "1")
+    assert (code, answers[0]["time"]) == (0, "2024-03-31T14:00:00+02:00")
+
+
+def test_a_line_with_nothing_seen_may_still_ask(run, online):
+    empty = {"id": "p", "time": 2.0, "values": {"a": None}}
+    code, answers, _ = online([SEEN[0], empty, {**empty, "values": {}}, {**empty, "times": [3]}], run, "--ahead", 1)
+    assert (code, [each["time"] for each in answers]) == (0, [1.0, 3.0])
 
 
 def test_a_reader_that_has_seen_enough_ends_it_quietly(run, tmp_path):

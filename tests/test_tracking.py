@@ -143,6 +143,24 @@ def test_dates_are_read_and_given_back():
         state.update("2024-03-02", {"a": 1.0})
 
 
+def test_one_time_one_series_and_one_level_need_no_lists():
+    state = make_fitted("last-value").online([1, 2]).update_many([1, 2], [0.0, 0.0], [[1.0, 2.0], [3.0, 4.0]])
+    wanted = state.forecast([4.0], ids=[2], quantiles=[0.5])
+    assert state.forecast(4.0, ids=2, quantiles=0.5) == wanted
+    assert state.forecast(np.array(4), ids=2, quantiles=np.float32(0.5)) == wanted
+    assert make_fitted("last-value").online(7).ids == (7,)
+
+
+def test_dates_are_given_back_in_the_zone_of_the_table():
+    state = make_fitted("last-value", axis=TimeAxis("date", timezone="Europe/Berlin")).online()
+    state = state.update("2024-03-30T12:00", {"a": 1.0})
+    assert state.subject.show(state.last_time()) == "2024-03-30T12:00:00+01:00"
+    assert state.subject.show(state.last_time() + 1) == "2024-03-31T13:00:00+02:00"
+    assert state.forecast("2024-04-02")["time"].to_pylist()[0].isoformat() == "2024-04-02T00:00:00+02:00"
+    with pytest.raises(DataError, match=r"time 289999-12-31.* is more than 100,000,000 steps"):
+        state.update(np.datetime64("290000-01-01", "s"), {"a": 1.0})
+
+
 # ------------------------------------------------------------------------------------------------------ many at once
 
 
@@ -291,8 +309,8 @@ def test_faults_are_named_in_one_sentence(fault, says):
 
 def test_settings_that_do_not_fit_are_refused():
     fitted = make_fitted("mean")
-    for options in ({"draws": 0}, {"window": -1}, {"seed": -1}):
-        with pytest.raises(SettingsError, match="lies between"):
+    for options in ({"draws": 0}, {"draws": 2.5}, {"window": -1}, {"seed": -1}):
+        with pytest.raises(SettingsError, match="wants a whole number from"):
             fitted.online(**options)
     with pytest.raises(DataError, match="once"):
         fitted.online(["1", 1])

@@ -4,13 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vsdn.errors import DataError, RunError, SettingsError, VsdnError
-from vsdn.frames import Columns
 from vsdn.version import __version__
 
 if TYPE_CHECKING:
     from vsdn import exported
     from vsdn.fitted import Fitted, load
     from vsdn.fitting import fit, resume
+    from vsdn.frames import Columns
     from vsdn.tracking import Online
 
 __all__ = [
@@ -28,7 +28,14 @@ __all__ = [
     "resume",
 ]
 
-HOMES = {"Fitted": "fitted", "load": "fitted", "fit": "fitting", "resume": "fitting", "Online": "tracking"}
+HOMES = {
+    "Columns": "frames",
+    "Fitted": "fitted",
+    "load": "fitted",
+    "fit": "fitting",
+    "resume": "fitting",
+    "Online": "tracking",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -71,8 +71,8 @@ def _last_row_before(table: Table, series: np.ndarray, times: np.ndarray) -> np.
 def _check_queries(table: Table, series: np.ndarray, times: np.ndarray, origin: np.ndarray) -> None:
     early = np.flatnonzero(~(times >= origin))
     if early.size:
-        worst = early[0]
+        worst, spell = early[0], table.axis.spell
         raise DataError(
-            f"time {times[worst]:g} was asked for series {table.ids[series[worst]]!s}, which starts at "
-            f"{origin[worst]:g}: a forecast needs a time at the start or after it"
+            f"time {spell(float(times[worst]))} was asked for series {table.ids[series[worst]]!s}, which starts at "
+            f"{spell(float(origin[worst]))}: every time must be at the start or after it"
         )

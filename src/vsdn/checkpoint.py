@@ -7,6 +7,7 @@ import math
 import os
 import secrets
 import shutil
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,10 @@ def checkpoint_path(folder: Path) -> Path:
 
 def read_config(folder: Path) -> Config:
     """The configuration of a run; a newer schema, or anything that does not fit, is refused."""
+    if folder.is_file():
+        exported = "a file that vsdn export wrote, which vsdn forecast takes"
+        what = exported if zipfile.is_zipfile(folder) else "a file"
+        raise RunError(f"a run folder was expected, but {folder} is {what}")
     if not folder.is_dir():
         raise RunError(f"there is no run folder {folder}")
     fields = read_json(folder / "config.json")

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
+
+from vsdn.errors import DataError
 
 SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0}
 BACKENDS = ("pandas", "polars", "pyarrow")
@@ -36,6 +39,21 @@ class TimeAxis:
         stamps = np.round(times * (1e6 * self.seconds)).astype(np.int64).astype("datetime64[us]")
         days = stamps.astype("datetime64[D]")
         return days if self.whole_days and np.array_equal(days.astype("datetime64[us]"), stamps) else stamps
+
+    def show(self, time: float) -> float | str:
+        """A time as JSON has it: a number, or a date in ISO's form, in the axis' time zone where it has one."""
+        if self.kind == "number":
+            return float(time)
+        moment = self.to_datetimes(np.array([time]))[0]
+        if isinstance(moment.item(), int):  # of a year that Python's dates do not have
+            return str(moment)
+        if self.timezone is None:
+            return moment.item().isoformat()
+        return pa.scalar(int(moment.astype(np.int64)), pa.timestamp("us", self.timezone)).as_py().isoformat()
+
+    def spell(self, time: float) -> str:
+        """A time as a sentence has it: 3 and not 3.0, an epoch's seconds with all their digits."""
+        return f"{time:.15g}" if self.kind == "number" else str(self.show(time))
 
 
 @dataclass(frozen=True)
@@ -138,13 +156,14 @@ class Scaler:
 
     @classmethod
     def fit(cls, table: Table, time_scale: float | None = None) -> "Scaler":
-        """The scaler of a training table; a variable that never varies keeps its own unit."""
-        count = np.maximum(table.mask.sum(axis=0), 1)
-        mean = table.values.sum(axis=0, where=table.mask) / count
-        square = np.sum((table.values - mean) ** 2, axis=0, where=table.mask) / count
-        std = np.sqrt(square)
-        negligible = std <= 1e-9 * np.maximum(np.abs(mean), 1e-300)
-        return cls(mean, np.where(negligible, 1.0, std), time_scale or default_time_scale(table))
+        """The scaler of a training table; a variable that never varies, to rounding, keeps its own unit."""
+        mean = _means(table)
+        square = np.sum((table.values - mean) ** 2, axis=0, where=table.mask) / np.maximum(table.mask.sum(axis=0), 1)
+        constant = _reach(table, mean) <= 8 * np.finfo(float).eps * _reach(table)
+        for channel in np.flatnonzero(~constant & (square < np.finfo(float).tiny)):
+            name = table.variables[channel]
+            raise DataError(f"the values of variable {name!r} are too small to be scaled: choose another unit for it")
+        return cls(mean, np.where(constant, 1.0, np.sqrt(square)), time_scale or default_time_scale(table))
 
     def scale(self, values: np.ndarray) -> np.ndarray:
         return (values - self.mean) / self.std
@@ -158,6 +177,19 @@ class Scaler:
     @classmethod
     def from_json(cls, fields: dict) -> "Scaler":
         return cls(np.asarray(fields["mean"], float), np.asarray(fields["std"], float), float(fields["time_scale"]))
+
+
+def _means(table: Table) -> np.ndarray:
+    """The mean of each variable, to the last digits too, which the sum of many large values loses."""
+    count = np.maximum(table.mask.sum(axis=0), 1)
+    mean = table.values.sum(axis=0, where=table.mask) / count
+    lost = np.sum(table.values - mean, axis=0, where=table.mask) / count
+    return np.where(np.abs(lost) > 1e-9 * _reach(table, mean), mean + lost, mean)
+
+
+def _reach(table: Table, centre: np.ndarray | float = 0.0) -> np.ndarray:
+    """How far the values of each variable go from its centre."""
+    return np.max(np.abs(table.values - centre), axis=0, where=table.mask, initial=0.0)
 
 
 def spans(table: Table) -> np.ndarray:

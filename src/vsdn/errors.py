@@ -25,5 +25,9 @@ class PriorWarning(VsdnWarning):
     """Forecasts from the prior of a model that was trained to be asked by particles."""
 
 
+class LeftOutWarning(VsdnWarning):
+    """An answer about fewer series than the table has."""
+
+
 class FewParticlesWarning(VsdnWarning):
     """An answer by particles of which few have most of the weight."""

@@ -1,5 +1,6 @@
 """What is hidden, what is scored: a table becomes what a model may see, and the truth it is asked for."""
 
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,7 +8,10 @@ from numpy.typing import ArrayLike
 
 from vsdn.data import Table
 from vsdn.errors import DataError, SettingsError
-from vsdn.questions import find_series
+from vsdn.framefiles import shorten
+from vsdn.questions import check_whole, find_series
+
+SHARE = 0.5  # of the rows, which interpolation hides
 
 
 class Task(NamedTuple):
@@ -26,14 +30,20 @@ def make_task(
     *,
     after: ArrayLike | None,
     num_rows: int | None,
-    share: float,
+    share: float | None,
     hidden: Table | None,
     seed: int,
     from_start: bool,
 ) -> Task:
     """The task of this name; what does not go with it is refused."""
+    if num_rows is not None:
+        check_whole("next", num_rows)
     if num_rows is not None and after is None:
         raise SettingsError("next goes with after: so many rows are scored after that time")
+    if share is not None and (name == "prediction" or hidden is not None):
+        raise SettingsError("share goes with the task interpolation, where no hidden rows are given")
+    if share is not None and not (isinstance(share, Real) and 0 <= float(share) <= 1):
+        raise SettingsError(f"share wants a number from 0 to 1, but {shorten(share)} was given")
     if name == "interpolation" and after is not None:
         raise SettingsError("after and next go with the task prediction, not with interpolation")
     if name == "prediction" and hidden is not None:
@@ -44,7 +54,7 @@ def make_task(
         raise SettingsError(f"the tasks are prediction and interpolation, but not {name!r}")
     if hidden is not None:
         return held_out(table, hidden, from_start=from_start)
-    return interpolation(table, share=share, seed=seed, from_start=from_start)
+    return interpolation(table, share=SHARE if share is None else share, seed=seed, from_start=from_start)
 
 
 def prediction(table: Table, *, after: ArrayLike | None = None, num_rows: int | None = None, from_start: bool) -> Task:
@@ -62,7 +72,7 @@ def prediction(table: Table, *, after: ArrayLike | None = None, num_rows: int | 
     return _task(each, each.keep_rows(~late), scored, from_start)
 
 
-def interpolation(table: Table, *, share: float = 0.5, seed: int = 0, from_start: bool) -> Task:
+def interpolation(table: Table, *, share: float = SHARE, seed: int = 0, from_start: bool) -> Task:
     """Each of a random `share` of the rows, which are hidden, from the visible rows before it (as in the paper)."""
     hidden = np.random.default_rng(seed).random(len(table.times)) < share
     return _task(table, table.keep_rows(~hidden), hidden, from_start)
@@ -96,7 +106,8 @@ def _check_unseen(visible: Table, hidden: Table, series: np.ndarray) -> None:
     }
     for row, key in enumerate(zip(series.tolist(), hidden.times.tolist(), strict=True)):
         if key in shown and np.any(visible.mask[shown[key]] & hidden.mask[row]):
-            raise DataError(f"series {visible.ids[key[0]]} at time {key[1]:g} is to be hidden, but the data shows it")
+            who, when = visible.ids[key[0]], visible.axis.spell(key[1])
+            raise DataError(f"series {who} at time {when} is to be hidden, but the data shows it")
 
 
 def _count_in_series(table: Table, flags: np.ndarray) -> np.ndarray:

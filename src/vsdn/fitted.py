@@ -15,7 +15,7 @@ from vsdn.caching import use_compilation_cache
 from vsdn.data import BACKENDS, Layout, Table, empty_table
 from vsdn.errors import PriorWarning, SettingsError
 from vsdn.exporting import export, make_about
-from vsdn.frames import Columns, parse_times, to_frame
+from vsdn.frames import Columns, answer_columns, parse_times, to_frame
 from vsdn.methods import (
     OF_MEMORY,
     Method,
@@ -31,11 +31,15 @@ from vsdn.planning import CUT_SHARES, check_steps
 from vsdn.questions import (
     DRAWS,
     QUANTILES,
+    Step,
     answer_frame,
-    check_levels,
+    as_list,
+    check_draws,
+    check_whole,
     draws_frame,
     find_series,
     make_request,
+    read_levels,
     warn_of_few,
 )
 from vsdn.runs import AbstractRun, read_run
@@ -55,12 +59,12 @@ class Fitted(AbstractRun):
     def forecast(
         self,
         data: Any,
-        times: Sequence[Any] | np.ndarray | None = None,
+        times: Any = None,
         *,
-        every: float | None = None,
+        every: Step | None = None,
         until: Any = None,
         at: Any = None,
-        quantiles: Sequence[float] = QUANTILES,
+        quantiles: Sequence[float] | float = QUANTILES,
         draws: int = DRAWS,
         method: str | None = None,
         seed: int = 0,
@@ -72,7 +76,6 @@ class Fitted(AbstractRun):
         method: "prior" (the paper's) or, for VSDN, "particles": latent paths that took account of what was seen, which
         is the default where it learned for its paths (hide_share, or select_by="bound").
         """
-        check_levels(quantiles)
         table, way = self.read(data, columns), find_forecast(self.model, method, self.ways.forecast)
         request = self._request(table, times, every=every, until=until, at=at, columns=columns)
         return self._say(request, way, quantiles, draws, seed)
@@ -80,12 +83,12 @@ class Fitted(AbstractRun):
     def interpolate(
         self,
         data: Any,
-        times: Sequence[Any] | np.ndarray | None = None,
+        times: Any = None,
         *,
-        every: float | None = None,
+        every: Step | None = None,
         until: Any = None,
         at: Any = None,
-        quantiles: Sequence[float] = QUANTILES,
+        quantiles: Sequence[float] | float = QUANTILES,
         draws: int = DRAWS,
         method: str | None = None,
         latent: bool = False,
@@ -100,7 +103,6 @@ class Fitted(AbstractRun):
         (vsdn-s) or "particles", as exact as there are draws; one of these two is the default where it learned for its
         paths (hide_share, or select_by="bound"). latent: the latent state in place of the variables.
         """
-        check_levels(quantiles)
         table, way = self.read(data, columns), self._interpolation(method, latent=latent)
         request = self._request(table, times, every=every, until=until, at=at, columns=columns, within=True)
         return self._say(request, way, quantiles, draws, seed, latent=latent)
@@ -109,7 +111,7 @@ class Fitted(AbstractRun):
         self,
         data: Any,
         *,
-        quantiles: Sequence[float] = QUANTILES,
+        quantiles: Sequence[float] | float = QUANTILES,
         draws: int = DRAWS,
         latent: bool = False,
         seed: int = 0,
@@ -124,7 +126,7 @@ class Fitted(AbstractRun):
         self,
         data: Any,
         *,
-        quantiles: Sequence[float] = QUANTILES,
+        quantiles: Sequence[float] | float = QUANTILES,
         draws: int = DRAWS,
         method: str | None = None,
         latent: bool = False,
@@ -138,9 +140,9 @@ class Fitted(AbstractRun):
     def sample(
         self,
         data: Any,
-        times: Sequence[Any] | np.ndarray | None = None,
+        times: Any = None,
         *,
-        every: float | None = None,
+        every: Step | None = None,
         until: Any = None,
         at: Any = None,
         draws: int = 100,
@@ -151,6 +153,7 @@ class Fitted(AbstractRun):
         """A frame of joint draws: a row for each draw and time, a column a variable. The values of one draw go
         together, through all times and variables, given everything in the table; at each time alone they have the law
         that `interpolate` tells, whatever other times are asked for."""
+        check_draws(draws, seed)
         table, way = self.read(data, columns), self._interpolation(method)
         request = self._request(table, times, every=every, until=until, at=at, columns=columns, within=True)
         check_steps(table, self.marching, request.series, request.times)
@@ -160,18 +163,18 @@ class Fitted(AbstractRun):
             values = self._row_draws(request, way, draws, seed)
         return draws_frame(request, self.axis, values)
 
-    def simulate(
-        self, series: int = 1, times: Sequence[Any] | np.ndarray = (), *, seed: int = 0, backend: str = "pyarrow"
-    ) -> Any:
+    def simulate(self, series: int = 1, times: Any = (), *, seed: int = 0, backend: str = "pyarrow") -> Any:
         """A wide frame (pandas, polars or pyarrow) of so many new series, observed at these times, as the model thinks
         that they come about."""
         moments = np.unique(parse_times(times, self.axis))
-        if not len(moments) or series < 1:
-            raise SettingsError("say how many series, 1 or more, and at which times they are observed")
+        check_whole("series", series)
+        check_draws(1, seed)
+        if not len(moments):
+            raise SettingsError("say at which times the new series are observed")
         if backend not in BACKENDS:
             raise SettingsError(f"a frame is of {', '.join(BACKENDS)}, but not of {backend!r}")
         empty = empty_table(series, moments, self.config.variables, self.axis)
-        empty = dataclasses.replace(empty, layout=Layout(backend=backend))
+        empty = dataclasses.replace(empty, layout=self._layout(backend))
         check_steps(empty, self.marching)
         request = inference.Request(empty, empty.series_of_row, empty.times)
         if isinstance(self.model, AbstractOnline):
@@ -183,13 +186,14 @@ class Fitted(AbstractRun):
     def log_likelihood(self, data: Any, *, draws: int = DRAWS, seed: int = 0, columns: Columns = Columns()) -> Any:
         """A frame of the log-likelihood of each series: exact, or where there are latent paths estimated from so many,
         without bias in the likelihood itself; with their effective number where it is least."""
+        check_draws(draws, seed)
         table = self.read(data, columns)
         check_steps(table, self.marching)
         log_lik, least = inference.log_likelihoods(self.model, self.frame, table, num_samples=draws, seed=seed)
         warn_of_few(table, np.arange(table.num_series), least)
-        named = {} if table.layout.id is None else {table.layout.id: table.ids}
-        size = {} if np.isnan(least).all() else {"ess": least}
-        return to_frame({**named, "log_likelihood": log_lik, **size}, table.layout.backend)
+        size = None if np.isnan(least).all() else "ess"
+        named = answer_columns((table.layout.id, table.ids), ("log_likelihood", log_lik), (size, least))
+        return to_frame(named, table.layout.backend)
 
     def _request(self, table: Table, times: Any, **asked: Any) -> inference.Request:
         """When answers are wanted, in the model's kind of time and by the names that its table's columns had."""
@@ -200,9 +204,8 @@ class Fitted(AbstractRun):
         return find_interpolation(self.model, method, by_interpolation if latent else self.ways.interpolate)
 
     def _at_rows(
-        self, table: Table, way: Method, quantiles: Sequence[float], draws: int, seed: int, latent: bool
+        self, table: Table, way: Method, quantiles: Sequence[float] | float, draws: int, seed: int, latent: bool
     ) -> Any:
-        check_levels(quantiles)
         request = inference.Request(table, table.series_of_row, table.times)
         return self._say(request, way, quantiles, draws, seed, latent=latent)
 
@@ -210,22 +213,24 @@ class Fitted(AbstractRun):
         self,
         request: inference.Request,
         way: Method,
-        quantiles: Sequence[float],
+        quantiles: Sequence[float] | float,
         draws: int,
         seed: int,
         *,
         latent: bool = False,
     ) -> Any:
         """The answer to a request as a frame."""
+        levels = read_levels(quantiles)
+        check_draws(draws, seed)
         check_steps(request.table, self.marching, request.series, request.times)
         if latent and not self.model.has_states:
             raise SettingsError(f"{self.settings.model.model} has no latent state")
-        asked = {"levels": tuple(quantiles), "num_samples": draws, "seed": seed, "method": way, "latent": latent}
+        asked = {"levels": levels, "num_samples": draws, "seed": seed, "method": way, "latent": latent}
         answer = inference.forecast(self.model, self.frame, request, **asked)
         if answer.size is not None:
             warn_of_few(request.table, request.series, answer.size)
         names = tuple(f"x{number + 1}" for number in range(answer.mean.shape[1])) if latent else None
-        return answer_frame(request, self.axis, answer, quantiles, names)
+        return answer_frame(request, self.axis, answer, levels, names)
 
     def _row_draws(self, request: inference.Request, way: Method, draws: int, seed: int) -> np.ndarray:
         """Joint draws of a model that draws row by row: the times asked for become rows with nothing seen."""
@@ -249,7 +254,7 @@ class Fitted(AbstractRun):
         *,
         after: Any = None,
         next: int | None = None,
-        share: float = 0.5,
+        share: float | None = None,
         hidden: Any = None,
         draws: int = DRAWS,
         method: str | None = None,
@@ -260,16 +265,17 @@ class Fitted(AbstractRun):
 
         prediction: each row from the rows before it; with `after`, the `next` rows from everything up to then, and of
         several such times all together.
-        interpolation: a random `share` of the rows is hidden, each foretold from the visible rows before it; with
-        method="smooth" (or one of those of `interpolate`) from the visible rows after it too. With `hidden`, a table of
-        the same series, all of `data` is visible and the rows of `hidden` are scored.
+        interpolation: a random `share` of the rows (by default half) is hidden, each foretold from the visible rows
+        before it; with method="smooth" (or one of those of `interpolate`) from the visible rows after it too. With
+        `hidden`, a table of the same series, all of `data` is visible and the rows of `hidden` are scored.
         """
+        check_draws(draws, seed)
         table = self.read(data, columns)
         check_steps(table, self.marching)
         asked = evaluation.make_task(
             table,
             task,
-            after=self._moments(after),
+            after=None if after is None else parse_times(after, self.axis),
             num_rows=next,
             share=share,
             hidden=None if hidden is None else self.read(hidden, columns),
@@ -291,7 +297,7 @@ class Fitted(AbstractRun):
         *,
         until: Any = None,
         after: Any = None,
-        series: Sequence[Any] | None = None,
+        series: Any = None,
         most: int = charts.MOST_SHOWN,
         draws: int = DRAWS,
         seed: int = 0,
@@ -310,7 +316,10 @@ class Fitted(AbstractRun):
             raise SettingsError("a picture of forecasts wants until, a time to go to")
         if what != "forecast" and not (until is None and after is None):
             raise SettingsError("until and after go with a picture of forecasts alone")
-        chosen = np.arange(min(most, table.num_series)) if series is None else find_series(table, np.array(series))
+        check_whole("most", most)
+        check_draws(draws, seed)
+        some = np.arange(min(most, table.num_series))
+        chosen = some if series is None else find_series(table, np.array(as_list(series), object))
         end = np.array([table.times.max() if until is None else self._moment(until)])
         check_steps(table, self.marching, chosen, np.broadcast_to(end, chosen.shape))
         shown = charts.Shown(self.model, self.frame, self.ways, table, chosen, draws, seed)
@@ -323,39 +332,40 @@ class Fitted(AbstractRun):
         """A time or date on the model's axis."""
         return None if time is None else float(parse_times([time], self.axis)[0])
 
-    def _moments(self, times: Any) -> np.ndarray | None:
-        """One or more of them."""
-        return None if times is None else parse_times([times] if np.ndim(times) == 0 else times, self.axis)
-
-    def online(
-        self, ids: Sequence[Any] | str | None = None, *, draws: int = DRAWS, seed: int = 0, window: int = 0
-    ) -> Online:
+    def online(self, ids: Any = None, *, draws: int = DRAWS, seed: int = 0, window: int = 0) -> Online:
         """The state before anything was seen, of one series or of those with these ids; more may come later.
 
         Its updates and forecasts are those of `forecast` on the same data; the last `window` updates of each series
         are kept, so that a late observation can be replayed among them.
         """
         self._warn_of_prior("an online state")
-        return Online.begin(self.subject(draws=draws, seed=seed, window=window), _names(ids))
+        return Online.begin(
+            self.subject(draws=draws, seed=seed, window=window), (ALONE,) if ids is None else as_list(ids)
+        )
 
     def subject(self, *, draws: int, seed: int, window: int) -> Subject:
         """What an online state is of."""
-        layout = Layout(id=self.columns.id or "id", time=self.columns.time or "time")
-        return Subject(self.stepper, self.config.variables, self.axis, layout, draws, seed, window)
+        return Subject(self.stepper, self.config.variables, self.axis, self._layout(), draws, seed, window)
+
+    def _layout(self, backend: str = "pyarrow") -> Layout:
+        """How a frame about new series is laid out: its columns are called as those of the run's table were."""
+        return Layout(id=self.columns.id or "id", time=self.columns.time or "time", backend=backend)
 
     @functools.cached_property
     def stepper(self) -> Stepper:
         """The compiled steps that all online states of this model share."""
         if isinstance(self.model, AbstractOnline):
-            return Stepper(self.model, self.scaler, self.marching)
+            return Stepper(self.model, self.scaler, self.marching, self.axis)
         able = [name for name in MODELS if name not in CUT_SHARES]
         raise SettingsError(
             f"{self.settings.model.model} cannot go online: it reads a series from its end, so that each update would "
             f"cost more than the last; use one of {', '.join(able)}"
         )
 
-    def export(self, path: str | Path, *, draws: int = DRAWS, quantiles: Sequence[float] = QUANTILES) -> None:
+    def export(self, path: str | Path, *, draws: int = DRAWS, quantiles: Sequence[float] | float = QUANTILES) -> None:
         """Nothing; the file holds the forecaster, which `vsdn.exported.load` runs without the code of its model."""
+        check_draws(draws)
+        quantiles = read_levels(quantiles)
         self._warn_of_prior("an exported forecaster")
         name, variables = self.settings.model.model, self.config.variables
         asked = {"draws": draws, "quantiles": quantiles, "columns": self.columns}
@@ -367,10 +377,6 @@ class Fitted(AbstractRun):
             trained = "trained with hide_share or select_by=bound"
             said = f"{what} forecasts from the prior, for which a model {trained} is not made: use forecast"
             warnings.warn(said, PriorWarning, stacklevel=3)
-
-
-def _names(ids: Sequence[Any] | str | None) -> Sequence[Any]:
-    return (ALONE,) if ids is None else (ids,) if isinstance(ids, str) else ids
 
 
 def load(folder: str | Path) -> Fitted:

@@ -47,6 +47,18 @@ def cell(column: pa.ChunkedArray, row: int) -> object:
     return scalar.as_py()
 
 
+def as_names(column: pa.ChunkedArray, *, trim: bool) -> pa.ChunkedArray:
+    """Ids or names of variables as what arrow can tell apart: as texts, without the spaces around them if `trim`, where
+    they are texts or of a kind of their own (UUIDs)."""
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        column = pa.chunked_array([[None if name is None else str(name) for name in column.to_pylist()]], pa.string())
+    if not trim or not _is_text(column.type):
+        return column
+    column = compute.utf8_trim_whitespace(column)
+    return compute.if_else(compute.equal(column, ""), pa.scalar(None, column.type), column)
+
+
 def first_true(flags: np.ndarray) -> int | None:
     """The index of the first True, or None."""
     row = int(np.argmax(flags)) if len(flags) else 0

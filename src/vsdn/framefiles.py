@@ -27,6 +27,7 @@ from vsdn.files import is_special, replacing
 
 compute: Any = pyarrow.compute  # its functions are made at import, where no type checker sees them
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 ROW_INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas leaves behind when it writes its index
 
 
@@ -116,6 +117,7 @@ def _read_csv(path: Path, delimiter: str) -> Source:
     try:
         header = re.split(rb"[\r\n]", data[:1_000_000].lstrip(), maxsplit=1)[0].decode("utf-8-sig")
         names = next(csv.reader(io.StringIO(header), delimiter=delimiter))
+        _check_separator(path, names, delimiter)
         table = pa_csv.read_csv(
             pa.BufferReader(data),
             pa_csv.ReadOptions(use_threads=False),  # no slower on two cores, and errors then carry their row
@@ -129,6 +131,13 @@ def _read_csv(path: Path, delimiter: str) -> Source:
     whole = data.endswith((b"\n", b"\r"))
     notes = () if whole else ("the last line has no line end and may be cut off",)
     return Source(table.rename_columns([name.strip() for name in table.column_names]), "pyarrow", path, True, notes)
+
+
+def _check_separator(path: Path, names: list[str], delimiter: str) -> None:
+    """Refuses a header that is one name to us, and several to whoever wrote it."""
+    for other, called in SEPARATORS.items():
+        if len(names) == 1 and other != delimiter and other in names[0]:
+            raise DataError(f"{path}: {SEPARATORS[delimiter]} were expected, but {called} seem to separate the columns")
 
 
 def _check_quotes(path: Path, data: bytes, delimiter: str) -> None:
@@ -162,22 +171,42 @@ def _from_frame(source: Any) -> Source:
         return Source(_plain(source))
     try:
         frame = nw.from_native(source)
-        names = [str(name) for name in frame.columns]
+        columns = [*_index_levels(frame), *_columns(frame)]
     except DuplicateError as error:
         raise DataError(f"every column needs a name of its own, but two are the same in {listing(source)}") from error
     except TypeError as error:
         kind = type(source).__name__
         raise DataError(f"a path or a pandas, polars or pyarrow table was expected, not {shorten(kind)}") from error
-    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
-    table = pa.table([_to_arrow(column) for column in frame.iter_columns()], names=names)
+    table = pa.table([_to_arrow(column) for column in columns], names=[str(column.name) for column in columns])
     backend = str(frame.implementation.name).lower()
     return Source(_plain(table), backend if backend in ("pandas", "polars") else "pyarrow")
 
 
+def _columns(frame: Any) -> Iterator[Any]:
+    """The columns of a frame, which may be a lazy one."""
+    return (frame.collect() if isinstance(frame, nw.LazyFrame) else frame).iter_columns()
+
+
+def _index_levels(frame: Any) -> list[Any]:
+    """The levels of a pandas index that have a name, as columns; a column of the same name goes before."""
+    if not frame.implementation.is_pandas():
+        return []
+    index = frame.to_native().index
+    named = [place for place, name in enumerate(index.names) if name is not None and name not in frame.columns]
+    levels = [index.get_level_values(place).to_frame(index=False, name=str(index.names[place])) for place in named]
+    return [column for level in levels for column in _columns(nw.from_native(level))]
+
+
 def _to_arrow(column: Any) -> pa.Array | pa.ChunkedArray:
-    if column.dtype != nw.Object:
-        return column.to_arrow()
-    return from_objects(None if empty else cell for empty, cell in zip(column.is_null(), column, strict=True))
+    try:
+        if column.dtype != nw.Object:
+            return column.to_arrow()
+        return from_objects(None if empty else cell for empty, cell in zip(column.is_null(), column, strict=True))
+    except pa.ArrowException as error:
+        kind = shorten(column.to_native().dtype)
+        raise DataError(
+            f"column {shorten(str(column.name))}: texts, numbers or dates were expected, not {kind}"
+        ) from error
 
 
 def from_objects(values: Iterable[Any]) -> pa.Array:

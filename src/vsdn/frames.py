@@ -1,7 +1,7 @@
 """The border: any table in, any table out. What a table can have wrong is found here, once, and named."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from vsdn.data import Layout, Table, TimeAxis, Unit
 from vsdn.errors import DataError
-from vsdn.framecolumns import Rows, check_finite, first_empty, first_true, read_numbers, read_times
+from vsdn.framecolumns import Rows, as_names, check_finite, first_empty, first_true, read_numbers, read_times
 from vsdn.framefiles import (
     Source,
     check_suffix,
@@ -26,6 +26,7 @@ from vsdn.framefiles import (
 
 __all__ = [
     "Columns",
+    "answer_columns",
     "check_suffix",
     "csv_bytes",
     "parse_times",
@@ -86,13 +87,27 @@ def _fitting(table: Table, variables: tuple[str, ...] | None, axis: TimeAxis | N
 def table_frame(table: Table) -> Any:
     """A table as a wide frame of its own kind: id, time, a column a variable, empty where nothing was seen."""
     layout = table.layout
-    columns = {} if layout.id is None else {layout.id: table.ids[table.series_of_row]}
-    columns[layout.time] = time_column(table.times, table.axis)
-    columns |= {
-        name: np.where(seen, cells, np.nan)
-        for name, cells, seen in zip(table.variables, table.values.T, table.mask.T, strict=True)
-    }
+    cells = np.where(table.mask, table.values, np.nan)
+    columns = answer_columns(
+        (layout.id, table.ids[table.series_of_row]),
+        (layout.time, time_column(table.times, table.axis)),
+        *zip(table.variables, cells.T, strict=True),
+    )
     return to_frame(columns, layout.backend, timezone=table.axis.timezone)
+
+
+def answer_columns(*columns: tuple[str | None, np.ndarray]) -> dict[str, np.ndarray]:
+    """These columns by name, without those that have none; a name that comes twice is refused."""
+    named: dict[str, np.ndarray] = {}
+    for name, cells in columns:
+        if name in named:
+            raise DataError(
+                f"every column of the answer needs a name of its own, but two would be called {shorten(name)}: "
+                "call that column or variable of the data something else"
+            )
+        if name is not None:
+            named[name] = cells
+    return named
 
 
 def read_queries(
@@ -106,9 +121,13 @@ def read_queries(
     return None if layout.id is None else keys.ids[keys.series], keys.times
 
 
-def parse_times(values: Sequence[Any] | np.ndarray, axis: TimeAxis) -> np.ndarray:
-    """Times of any kind (texts, numbers, dates) as float64 in the axis' unit."""
-    values = [values] if isinstance(values, str) else values
+def parse_times(values: Any, axis: TimeAxis) -> np.ndarray:
+    """Times of any kind (texts, numbers, dates; one or many) as float64 in the axis' unit."""
+    shape = getattr(values, "shape", None)
+    values = [values] if isinstance(values, str) or not isinstance(values, Iterable) else values
+    values = values.reshape(1) if isinstance(values, np.ndarray) and shape == () else values
+    if shape is not None and len(shape) > 1:
+        raise DataError(f"a list of times was expected, not a table of {' × '.join(map(str, shape))}")
     plain = isinstance(values, np.ndarray) and values.dtype != object
     column = pa.array(values, from_pandas=True) if plain else from_objects(values)
     return read_times(pa.chunked_array([column]), "times", Rows(noun="value"), axis, axis.unit)[0]
@@ -157,7 +176,7 @@ class Keys(NamedTuple):
 
 
 def _keys(found: Source, layout: Layout, axis: TimeAxis | None, unit: Unit) -> Keys:
-    ids = None if layout.id is None else found.table[layout.id]
+    ids = None if layout.id is None else as_names(found.table[layout.id], trim=found.is_text)
     rows = Rows(ids, found.table[layout.time])
     times, axis = read_times(found.table[layout.time], layout.time, rows, axis, unit)
     if ids is None or layout.id is None:
@@ -305,7 +324,8 @@ def _cells(table: pa.Table, name: str, mask_name: str | None, rows: Rows) -> tup
 
 
 def _long_cells(found: Source, layout: Layout, keys: Keys, variables: tuple[str, ...] | None) -> Table:
-    channel, variables = _channels(found.table[layout.variable], layout.variable, keys.rows, variables)
+    names = as_names(found.table[layout.variable], trim=found.is_text)
+    channel, variables = _channels(names, layout.variable, keys.rows, variables)
     numbers = read_numbers(found.table[layout.value], layout.value, keys.rows)
     check_finite(numbers, layout.value, keys.rows)
     order = _order(keys, ~np.isnan(numbers))

@@ -48,7 +48,7 @@ def quantiles(likelihood: Likelihood, params: Params, levels: Sequence[float]) -
 
 
 def quantiles_at(
-    likelihood: Likelihood, params: Params, levels: Float[Array, "level *#any #channel"]
+    likelihood: Likelihood, params: Params, levels: Float[Array, "level ..."]
 ) -> Float[Array, "level *any channel"]:
     """The mixture's quantiles at levels of their own, by bisection of its distribution function."""
     low, high = (jnp.broadcast_to(end, (len(levels), *end.shape)) for end in _reach(likelihood, params))

@@ -3,9 +3,13 @@
 Nothing here knows a model: whoever answers is handed grids, queries and keys.
 """
 
+import datetime as dt
+import math
+import re
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import jax
@@ -16,17 +20,23 @@ from jaxtyping import Array, PRNGKeyArray
 from vsdn.batches import Batches
 from vsdn.branching import QuerySet, make_queries
 from vsdn.data import Layout, Scaler, Table, TimeAxis
-from vsdn.errors import DataError, FewParticlesWarning, SettingsError
-from vsdn.frames import Columns, parse_times, read_queries, time_column, to_frame
+from vsdn.errors import DataError, FewParticlesWarning, LeftOutWarning, SettingsError
+from vsdn.framefiles import listing, shorten
+from vsdn.frames import Columns, answer_columns, parse_times, read_queries, time_column, to_frame
 from vsdn.grids import Grid, Queries
 from vsdn.marching import GridSet, Marching, make_grids
+from vsdn.settings import LAST_SEED, MOST_PATHS
 
 QUANTILES = (0.05, 0.5, 0.95)
 DRAWS = 128
 MOST_QUERIES = 10**8
+STEP_WANTED = "every wants a step above 0, and until a time to go to"
 MEMORY = 2**28  # bytes of latent states held at once
 FEW = 5.0  # effective particles: with fewer, an answer says so
 NUM_BUCKETS = 2  # padded lengths, each of which is compiled
+
+
+Step = float | dt.timedelta | np.timedelta64
 
 
 class Forecast(NamedTuple):
@@ -69,7 +79,7 @@ def make_request(
     axis: TimeAxis,
     times: Any,
     *,
-    every: float | None,
+    every: Step | None,
     until: Any,
     at: Any,
     columns: Columns = Columns(),
@@ -82,27 +92,52 @@ def make_request(
         raise SettingsError("say when: times, or every with until, or at (a table of id and time)")
     if until is not None and every is None:
         raise SettingsError("until goes with every, and with neither times nor at")
-    if every is not None and not every > 0:
-        raise SettingsError("every wants a step above 0, and until a time to go to")
     if at is not None:
         ids, moments = read_queries(at, axis=axis, columns=columns, known=known)
         return Request(table, find_series(table, ids, len(moments)), moments)
     if times is not None:
         moments = parse_times(times, axis)
+        if not len(moments):
+            raise DataError("at least one time was expected, but the list of times is empty")
         series = np.repeat(np.arange(table.num_series), len(moments))
         return Request(table, series, np.tile(moments, table.num_series))
     assert every is not None
-    end = None if until is None else float(parse_times([until], axis)[0])
-    request = _steps_within(table, every, end) if within else _steps_ahead(table, every, end)
+    step, end = _read_step(every, axis), None if until is None else float(parse_times([until], axis)[0])
+    request = _steps_within(table, step, end) if within else _steps_ahead(table, step, end)
     if not len(request.times):
-        raise DataError(f"until {until} leaves no step of {every} after the last observation of any series")
+        since = "from the first observation of any series on" if within else "after the last observation of any series"
+        raise DataError(f"until {until} leaves no step of {every} {since}")
+    _warn_of_left_out(request, until)
     return request
+
+
+def _read_step(every: Any, axis: TimeAxis) -> float:
+    """A step in the axis' unit, of a number or, where times are dates, of a difference between dates."""
+    if isinstance(every, np.timedelta64):
+        every = every.astype("timedelta64[us]").item()
+    if isinstance(every, dt.timedelta):  # pandas' too
+        if axis.kind == "number":
+            raise SettingsError(f"every wants a number, as the model's times are numbers, but got {shorten(every)}")
+        every = every.total_seconds() / axis.seconds
+    if not isinstance(every, Real) or not float(every) > 0:
+        raise SettingsError(STEP_WANTED)
+    return float(every)
+
+
+def _warn_of_left_out(request: Request, until: Any) -> None:
+    """Nothing; says so if some series have none of the steps that were asked for."""
+    table = request.table
+    out = np.setdiff1d(np.arange(table.num_series), request.series)
+    if len(out):
+        have, are = ("have", "are") if len(out) > 1 else ("has", "is")
+        said = f"{len(out)} series {have} no step up to {until} and {are} left out: {listing(table.ids[out].tolist())}"
+        warnings.warn(said, LeftOutWarning, stacklevel=2)
 
 
 def _steps_ahead(table: Table, every: float, end: float | None) -> Request:
     """Every step after the last observation of each series, until a time."""
     if end is None:
-        raise SettingsError("every wants a step above 0, and until a time to go to")
+        raise SettingsError(STEP_WANTED)
     return _steps(table, table.times[table.starts[1:] - 1], np.full(table.num_series, end), every, first=1)
 
 
@@ -124,16 +159,30 @@ def _steps(table: Table, begin: np.ndarray, end: np.ndarray, every: float, *, fi
 
 
 def find_series(table: Table, ids: np.ndarray | None, count: int = 1) -> np.ndarray:
-    """The number of each id; an id that the table does not have is refused."""
+    """The number of each id, 3.0 and 3 being alike; an id that the table does not have is refused."""
     if ids is None:
         if table.num_series > 1:
             raise DataError("the table of times has no id column, but the data has more than one series")
         return np.zeros(count, np.int64)
-    number = {str(name): place for place, name in enumerate(table.ids.tolist())}
+    names = [str(name) for name in table.ids.tolist()]
+    number = {_whole(name): place for place, name in enumerate(names)}
+    number |= {name: place for place, name in enumerate(names)}
+    asked = [name if (name := str(id)) in number else _whole(name) for id in ids.tolist()]
     try:
-        return np.array([number[str(name)] for name in ids.tolist()], np.int64)
+        return np.array([number[name] for name in asked], np.int64)
     except KeyError as missing:
         raise DataError(f"series {missing.args[0]} is asked for, but the data has no observation of it") from None
+
+
+def _whole(name: str) -> str:
+    """The id 3 of 3.0, which pandas makes of whole numbers; any other as it is."""
+    return name[:-2] if re.fullmatch(r"-?\d+\.0", name) else name
+
+
+def as_list(values: Any) -> list[Any]:
+    """What is given, one or many, as a list."""
+    alone = isinstance(values, str) or not isinstance(values, Iterable) or getattr(values, "shape", None) == ()
+    return [values] if alone else list(values)
 
 
 def ask(
@@ -228,14 +277,15 @@ def forecast_frame(
     levels: Sequence[float],
 ) -> Any:
     """The forecast as a long frame of the user's kind, queries in the order asked, whose ids and times are given."""
-    columns = {} if layout.id is None else {layout.id: np.repeat(ids, len(variables))}
-    columns[layout.time] = np.repeat(time_column(times, axis), len(variables))
-    columns["variable"] = np.tile(np.array(variables, object), len(times))
-    columns["mean"], columns["std"] = answer.mean.ravel(), answer.std.ravel()
-    for number, level in enumerate(levels):
-        columns[level_name(level)] = answer.quantiles[..., number].ravel()
-    if answer.size is not None:
-        columns["ess"] = np.repeat(answer.size, len(variables))
+    columns = answer_columns(
+        (layout.id, np.repeat(ids, len(variables))),
+        (layout.time, np.repeat(time_column(times, axis), len(variables))),
+        ("variable", np.tile(np.array(variables, object), len(times))),
+        ("mean", answer.mean.ravel()),
+        ("std", answer.std.ravel()),
+        *((level_name(level), answer.quantiles[..., number].ravel()) for number, level in enumerate(levels)),
+        *(() if answer.size is None else [("ess", np.repeat(answer.size, len(variables)))]),
+    )
     return to_frame(columns, layout.backend, timezone=axis.timezone)
 
 
@@ -257,12 +307,12 @@ def draws_frame(request: Request, axis: TimeAxis, draws: np.ndarray, *, with_dra
     table, num_draws = request.table, draws.shape[1]
     layout = table.layout
     many = lambda column: np.tile(column, num_draws)
-    columns = {} if layout.id is None else {layout.id: many(table.ids[request.series])}
-    if with_draw:
-        columns["draw"] = np.repeat(np.arange(num_draws), len(request.times))
-    columns[layout.time] = many(time_column(request.times, axis))
-    for number, name in enumerate(table.variables):
-        columns[name] = draws[..., number].T.ravel()
+    columns = answer_columns(
+        (layout.id, many(table.ids[request.series])),
+        ("draw" if with_draw else None, np.repeat(np.arange(num_draws), len(request.times))),
+        (layout.time, many(time_column(request.times, axis))),
+        *((name, draws[..., number].T.ravel()) for number, name in enumerate(table.variables)),
+    )
     return to_frame(columns, layout.backend, timezone=axis.timezone)
 
 
@@ -272,8 +322,27 @@ def level_name(level: float) -> str:
     return f"q{percent:02.0f}" if percent == round(percent) else f"q{percent:g}"
 
 
-def check_levels(levels: Sequence[float]) -> None:
-    """Nothing, or an error: one is no level of a quantile."""
-    for level in levels:
-        if not 0 < level < 1:
-            raise SettingsError(f"a quantile lies between 0 and 1, but {level} was given")
+def read_levels(levels: Any) -> tuple[float, ...]:
+    """The levels of quantiles, of one or of many; what is none, or would be called as another is, is refused."""
+    names: dict[str, Any] = {}
+    for level in as_list(levels):
+        if not isinstance(level, Real) or not 0 < float(level) < 1:
+            raise SettingsError(f"a quantile lies between 0 and 1, but {shorten(level)} was given")
+        name = level_name(float(level))
+        if name in names:
+            raise SettingsError(f"quantiles {names[name]} and {level} were given, but both would be called {name}")
+        names[name] = level
+    return tuple(map(float, names.values()))
+
+
+def check_draws(draws: Any, seed: Any = 0) -> None:
+    """Nothing, or an error: these are no number of draws and no seed."""
+    check_whole("draws", draws, most=MOST_PATHS)
+    check_whole("seed", seed, least=0, most=LAST_SEED)
+
+
+def check_whole(name: str, value: Any, *, least: int = 1, most: float = math.inf) -> None:
+    """Nothing, or an error: a setting is no whole number, or out of bounds."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or not least <= int(value) <= most:
+        bounds = f"from {least} to {most:,}" if most < math.inf else f"of {least} or more"
+        raise SettingsError(f"{name} wants a whole number {bounds}, but {shorten(value)} was given")

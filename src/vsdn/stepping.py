@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from vsdn import inference, online
-from vsdn.data import Scaler
+from vsdn.data import Scaler, TimeAxis
 from vsdn.errors import DataError
 from vsdn.marching import Marching
 from vsdn.models.base import AbstractOnline
@@ -43,6 +43,7 @@ class Stepper:
     model: AbstractOnline
     scaler: Scaler
     marching: Marching
+    axis: TimeAxis
 
     def begin(self, ids: Sequence[Any], *, draws: int, seed: int) -> States:
         """The states of fresh series, their number filled up to a power of two."""
@@ -69,9 +70,9 @@ class Stepper:
         """The stretch between each pair of times; one of more steps than can be gone in reason is refused."""
         length = times - since
         if (length > MOST_STEPS * self.marching.max_step).any():
-            far = float(times[np.argmax(length)])
+            far = self.axis.spell(float(times[np.argmax(length)]))
             raise DataError(
-                f"time {far!r} is more than {MOST_STEPS:,} steps of {self.marching.max_step:g} away from the last one"
+                f"time {far} is more than {MOST_STEPS:,} steps of {self.marching.max_step:g} away from the last one"
             )
         whole = np.maximum(self.marching.num_steps(length) - 1, 0)
         rest = (length - whole * self.marching.max_step) / self.scaler.time_scale

@@ -17,7 +17,7 @@ from vsdn.files import check_writable, is_special, write_bytes
 from vsdn.fitted import Fitted
 from vsdn.framefiles import listing, shorten
 from vsdn.frames import parse_times
-from vsdn.questions import Forecast, check_levels, level_name
+from vsdn.questions import Forecast, level_name, read_levels
 from vsdn.tracking import ALONE, Online
 
 KEYS = ("id", "time", "values", "times")
@@ -40,7 +40,7 @@ class Asking:
     quantiles: Sequence[float]
 
     def __post_init__(self):
-        check_levels(self.quantiles)
+        read_levels(self.quantiles)
         for horizon in self.ahead:
             if not 0 < horizon < math.inf:
                 raise SettingsError(f"ahead wants numbers above 0, but {horizon} was given")
@@ -58,7 +58,8 @@ class Stream:
         state = self.state
         if message.values is not None:
             state = state.update(message.time, message.values, message.id)
-        lines = list(_forecasts(state, message, asking))
+        is_news = message.values is not None and state.num_ignored == self.state.num_ignored
+        lines = list(_forecasts(state, message, asking)) if is_news or message.times is not None else []
         self.state = state
         return lines
 
@@ -66,7 +67,9 @@ class Stream:
 def parse(line: bytes) -> Message:
     """The message of a line; what is none is refused."""
     try:
-        fields = json.loads(line)
+        fields = json.loads(line, object_pairs_hook=_fields)
+    except DataError:
+        raise
     except (ValueError, RecursionError):
         raise DataError(f"JSON was expected, not {shorten(line.decode(errors='replace').strip())}") from None
     if not isinstance(fields, dict):
@@ -81,6 +84,15 @@ def parse(line: bytes) -> Message:
     if message.values is None and message.times is None:
         raise DataError("a time with values, or times to forecast, were expected, but neither came")
     return message
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a line; one with two values for a key is refused, of which the first would be lost."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
+        raise DataError(f"each key was expected once, but {shorten(twice)} came twice in one object")
+    return fields
 
 
 def _forecasts(state: Online, message: Message, asking: Asking) -> Iterator[str]:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vsdn.data import Layout, TimeAxis
-from vsdn.errors import DataError, SettingsError
+from vsdn.errors import DataError
 from vsdn.framefiles import listing, shorten
-from vsdn.frames import parse_times, time_column
-from vsdn.settings import LAST_SEED, MOST_PATHS
+from vsdn.frames import parse_times
+from vsdn.questions import check_draws, check_whole
 from vsdn.stepping import Stepper
 
 MOST_ROWS = 10**6  # that a window keeps of a series
@@ -40,9 +40,8 @@ class Subject:
     window: int  # so many updates of each series can be replayed
 
     def __post_init__(self):
-        for name, least, most in (("draws", 1, MOST_PATHS), ("seed", 0, LAST_SEED), ("window", 0, MOST_ROWS)):
-            if not least <= getattr(self, name) <= most:
-                raise SettingsError(f"{name} lies between {least} and {most:,}, but {getattr(self, name)} was given")
+        check_draws(self.draws, self.seed)
+        check_whole("window", self.window, least=0, most=MOST_ROWS)
 
     @functools.cached_property
     def channels(self) -> dict[str, int]:
@@ -93,11 +92,8 @@ class Subject:
         return DataError(f"variable {shorten(self.variables[channel])}: {what} was expected, not {value}")
 
     def show(self, time: float) -> float | str:
-        """A time as JSON has it: a number, or a date in ISO's form, in UTC where the axis has a time zone."""
-        if self.axis.kind == "number":
-            return float(time)
-        moment = time_column(np.array([time]), self.axis)[0].item()
-        return moment.isoformat() + "+00:00" * (self.axis.timezone is not None)
+        """A time as JSON has it: a number, or a date in ISO's form."""
+        return self.axis.show(time)
 
 
 def _read_number(name: str, value: Any) -> float:

@@ -12,7 +12,7 @@ from vsdn import statefile
 from vsdn.errors import DataError
 from vsdn.framefiles import listing, shorten
 from vsdn.frames import parse_times
-from vsdn.questions import MEMORY, QUANTILES, Forecast, check_levels, forecast_frame
+from vsdn.questions import MEMORY, QUANTILES, Forecast, as_list, forecast_frame, read_levels
 from vsdn.stepping import States, enlarge, pick, power_of_two, put
 from vsdn.subject import Row, Subject
 
@@ -87,29 +87,29 @@ class Online:
         self,
         times: Any,
         *,
-        ids: Sequence[Any] | None = None,
-        quantiles: Sequence[float] = QUANTILES,
+        ids: Any = None,
+        quantiles: Sequence[float] | float = QUANTILES,
         backend: str = "pyarrow",
     ) -> Any:
         """A frame of mean, std and quantiles of every variable of each series (or of `ids`) at times to come."""
-        names = list(self.ids) if ids is None else [self._check_id(id) for id in ids]
+        levels, names = read_levels(quantiles), self.ids if ids is None else [self._check_id(id) for id in as_list(ids)]
         moments = parse_times(times, self.subject.axis)
         slots, times = np.repeat(self.find(names), len(moments)), np.tile(moments, len(names))
         if not len(times):
             raise DataError("a forecast was asked for without a series or without a time")
-        answer = self.foretell(slots, times, quantiles)
+        answer = self.foretell(slots, times, levels)
         layout = dataclasses.replace(self.subject.layout, backend=backend)
         layout = dataclasses.replace(layout, id=None) if self.ids == (ALONE,) else layout
         own = np.array(self.ids, object)[slots]
-        return forecast_frame(layout, self.subject.axis, self.subject.variables, own, times, answer, quantiles)
+        return forecast_frame(layout, self.subject.axis, self.subject.variables, own, times, answer, levels)
 
     def foretell(self, slots: np.ndarray, times: np.ndarray, quantiles: Sequence[float]) -> Forecast:
         """Mean, deviation and quantiles at pairs of a series' place in `ids` and a time in the axis' unit."""
-        check_levels(quantiles)
+        levels = read_levels(quantiles)
         self._check_future(slots, times)
         size = max(1, min(power_of_two(len(times)), MEMORY // (4 * 64 * self.subject.draws)))
         chunks = [slice(first, first + size) for first in range(0, len(times), size)]
-        parts = [self._foretell(slots[chunk], times[chunk], size, tuple(quantiles)) for chunk in chunks]
+        parts = [self._foretell(slots[chunk], times[chunk], size, levels) for chunk in chunks]
         return Forecast(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
     def last_time(self, id: Any = None) -> float:

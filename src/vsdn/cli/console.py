@@ -13,6 +13,8 @@ from rich.table import Table
 
 from vsdn.errors import VsdnWarning
 
+WIDE = 10_000  # of a line where no person reads it: nothing is wrapped or cut
+
 
 def remark(notes: Iterable[str], quiet: bool = False) -> None:
     """Nothing; what a user should know is said where it is in no program's way."""
@@ -34,16 +36,22 @@ def print_rows(rows: Iterable[tuple[str, str]]) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, text in rows:
         table.add_row(name, text)
-    Console().print(table)
+    width = None if sys.stdout.isatty() else WIDE
+    Console(width=width).print(table)
 
 
 def print_values(values: dict[str, Any], as_json: bool) -> None:
-    """Nothing; names and values, for a person or a program."""
+    """Nothing; names and values, for a program or for a person, who is spared what has no value."""
     if as_json:
         print(json.dumps(finite(values)))
         return
-    text = lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)
-    print_rows((name, text(value)) for name, value in values.items())
+    print_rows((name, _text(value)) for name, value in values.items() if value is not None)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return ", ".join(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def finite(values: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,21 @@ TimeColumn = Annotated[
 ]
 
 Times = Annotated[str | None, typer.Option(help="Times, e.g. 1.5,2.5 or 2024-03-01,2024-03-02.")]
-EveryWithin = Annotated[float | None, typer.Option(help="A step from each series' first observation to its last, ...")]
-Until = Annotated[str | None, typer.Option(help="... until this time.")]
+EveryAfter = Annotated[
+    float | None,
+    typer.Option(
+        help="Ask at this step after each series' last observation, up to --until. For dates it is in the run's time "
+        "unit (days, unless time_unit was set)."
+    ),
+]
+EveryWithin = Annotated[
+    float | None,
+    typer.Option(
+        help="Ask at this step, from each series' first observation to its last, or --until. For dates it is in the "
+        "run's time unit (days, unless time_unit was set)."
+    ),
+]
+Until = Annotated[str | None, typer.Option(help="The last time that --every may reach.")]
 At = Annotated[Path | None, typer.Option(help="A table of id and time: one answer a row.")]
 
 DRAWS_HELP = "Latent paths a series: more are more exact, and slower."

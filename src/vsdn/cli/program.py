@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -44,6 +45,24 @@ COMMANDS = (
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=vsdn.__doc__
 )
+
+
+def _show_version(asked: bool) -> None:
+    """Nothing; the version is printed and the program ends, if that was asked."""
+    if asked:
+        print(f"vsdn {vsdn.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _begin(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(datasets.app, name="datasets")

@@ -8,6 +8,7 @@ import typer
 from vsdn.cli.console import print_values, warnings_as_remarks
 from vsdn.cli.options import Data, Draws, IdColumn, Json, Out, Quiet, Run, Seed, TimeColumn, words
 from vsdn.cli.tables import check_outputs, give, open_run, read_table
+from vsdn.evaluation import SHARE
 from vsdn.frames import Columns
 from vsdn.questions import DRAWS
 
@@ -23,7 +24,7 @@ def likelihood(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell the log-likelihood of each series: which ones does the model find strange?
+    """Score each series by its log-likelihood, to find unusual ones.
 
     Example: vsdn likelihood run patients.csv --out likelihood.csv
     """
@@ -39,10 +40,14 @@ def evaluate(
     data: Data,
     task: Annotated[str, typer.Option(help="prediction or interpolation.")] = "prediction",
     after: Annotated[
-        str | None, typer.Option(help="Prediction: show everything up to this time (or to each of several), ...")
+        str | None, typer.Option(help="Prediction: show all rows up to this time, or up to each of several.")
     ] = None,
-    next: Annotated[int | None, typer.Option(min=1, help="... and score so many rows after it. [default: all]")] = None,
-    share: Annotated[float, typer.Option(min=0, max=1, help="Interpolation: the part of the rows to hide.")] = 0.5,
+    next: Annotated[
+        int | None, typer.Option(min=1, help="Prediction: score so many rows after that time. [default: all]")
+    ] = None,
+    share: Annotated[
+        float | None, typer.Option(min=0, max=1, help=f"Interpolation: the share of rows to hide. [default: {SHARE}]")
+    ] = None,
     hidden: Annotated[
         Path | None, typer.Option(help="Interpolation: score the rows of this table; all of DATA is shown.")
     ] = None,

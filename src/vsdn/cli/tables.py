@@ -1,5 +1,6 @@
 """Tables in, answers out: what the commands that ask a model share."""
 
+import datetime as dt
 import json
 import sys
 from pathlib import Path
@@ -49,10 +50,15 @@ def check_outputs(out: Path | None = None, plot: Path | None = None) -> None:
             check_writable(path)
 
 
+def _spell(value: Any) -> str:
+    """What JSON has no word for: a date in ISO's form, anything else as Python writes it."""
+    return value.isoformat() if isinstance(value, dt.date) else str(value)
+
+
 def give(frame: Any, out: Path | None, as_json: bool) -> None:
     """Nothing; an answer is written or printed."""
     if as_json:
-        print(json.dumps([finite(row) for row in frame.to_pylist()], default=str))
+        print(json.dumps([finite(row) for row in frame.to_pylist()], default=_spell))
     elif out is None:
         sys.stdout.buffer.write(csv_bytes(frame))
     if out is not None:

@@ -10,6 +10,7 @@ import vsdn
 from vsdn import demonstration
 from vsdn.cli.console import print_values, remark
 from vsdn.cli.options import Data, IdColumn, Json, Quiet, Run, Seed, TimeColumn
+from vsdn.errors import RunError
 from vsdn.fitted import Fitted
 from vsdn.frames import Columns
 from vsdn.models import MODELS
@@ -50,6 +51,7 @@ def fit(
 
     Example: vsdn fit patients.csv --out run --set epochs=30
     """
+    _check_free(out, overwrite)
     values = (read_config(config) if config else {}) | parse_assignments(set or [])
     fitted = vsdn.fit(
         data,
@@ -65,6 +67,12 @@ def fit(
         progress=not quiet,
     )
     return _report_training(fitted, out, as_json, quiet)
+
+
+def _check_free(out: Path, overwrite: bool) -> None:
+    """Refuses to replace a run that is already there, and names the option that would."""
+    if not overwrite and (out / "config.json").exists():
+        raise RunError(f"{out} already holds a run: choose another folder, or give --overwrite to replace it")
 
 
 def resume(
@@ -83,22 +91,31 @@ def resume(
 
 def _report_training(fitted: Fitted, folder: Path, as_json: bool, quiet: bool) -> int:
     remark(fitted.notes, quiet)
-    print_values(_info(fitted, folder), as_json)
+    rows = _info(fitted, folder)
+    print_values(rows if as_json else _told(rows), as_json)
     if fitted.interrupted:
         print(f"stopped; go on with: vsdn resume {folder}", file=sys.stderr)
     return 130 if fitted.interrupted else 0
 
 
 def info(run: Run, as_json: Json = False) -> None:
-    """Tell what a run is: model, data, settings and scores.
+    """Show a run: model, data, settings and scores.
 
     Example: vsdn info run
     """
     fitted = vsdn.load(run)
-    rows = _info(fitted, run)
-    settings = fitted.settings.model_dump(mode="json")
-    flat = settings if as_json else {key: value for section in settings.values() for key, value in section.items()}
-    print_values(rows | ({"settings": flat} if as_json else flat | rows), as_json)  # "3 of 5" epochs, not 5
+    rows, settings = _info(fitted, run), fitted.settings.model_dump(mode="json")
+    if as_json:
+        print_values(rows | {"settings": settings}, as_json)
+    else:
+        flat = {key: value for section in settings.values() for key, value in section.items()}
+        print_values(_told(rows) | flat | _told(rows), as_json)  # "3 of 5" epochs, not 5
+
+
+def _told(rows: dict[str, Any]) -> dict[str, Any]:
+    """The same for a person, with the epochs done and planned in one row."""
+    told = {name: value for name, value in rows.items() if name != "planned epochs"}
+    return told | {"epochs": f"{rows['epochs']} of {rows['planned epochs']}"}
 
 
 def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
@@ -108,9 +125,10 @@ def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
         "run": str(folder),
         "model": fitted.settings.model.model,
         "objective": fitted.settings.objective.objective,
-        "variables": ", ".join(fitted.config.variables),
+        "variables": list(fitted.config.variables),
         "parameters": fitted.num_params,
-        "epochs": f"{0 if last is None else last.epoch} of {fitted.settings.training.epochs}",
+        "epochs": 0 if last is None else last.epoch,
+        "planned epochs": fitted.settings.training.epochs,
         "best epoch": None if last is None else last.best_epoch,
         "validation nll": None if fitted.best is None else fitted.best.valid_nll,
         "skipped steps": 0 if last is None else last.skipped,
