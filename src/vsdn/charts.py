@@ -10,11 +10,12 @@ import numpy as np
 from vsdn import inference
 from vsdn.data import Table
 from vsdn.errors import DataError, SettingsError
+from vsdn.framefiles import listing
 from vsdn.marching import make_grids
 from vsdn.methods import Method, Ways, by_interpolation
 from vsdn.models import AbstractModel
 from vsdn.models.base import Field
-from vsdn.panels import BANDS, COLOURS, Curve, Fan, Panel, fan_panel
+from vsdn.panels import BANDS, COLOURS, Curve, Fan, Panel, fan_panels, series_name
 from vsdn.questions import Frame, Request, series_keys
 
 AHEAD, INSIDE, SHOWN_PATHS, MOST_STATES = 80, 160, 30, 12
@@ -43,9 +44,18 @@ def forecast(shown: Shown, *, until: float, cut: float | None = None) -> list[Pa
     last = visible.times[visible.starts[known + 1] - 1]
     if not (last < until).any():
         raise DataError("the time until which to forecast comes before the last observation of every series")
+    late = known[last >= until]
     known, last = known[last < until], last[last < until]
     fans = _fans(shown, visible, known, np.linspace(last, until, AHEAD, axis=1)[:, 1:], shown.ways.forecast)
-    return [fan_panel(table, fan, cut=cut) for fan in fans]
+    unseen = np.setdiff1d(shown.series, np.concatenate([known, late]))
+    return fan_panels(table, fans, cut=cut, notes=_left_out(table, late, unseen))
+
+
+def _left_out(table: Table, late: np.ndarray, unseen: np.ndarray) -> tuple[str, ...]:
+    """Which series are not drawn, and why."""
+    why = {"the forecast ends before they do": late, "nothing was seen of them before the forecast begins": unseen}
+    named = {reason: listing(table.ids[series].tolist()) for reason, series in why.items() if len(series)}
+    return tuple(f"Not drawn, because {reason}: series {names}." for reason, names in named.items())
 
 
 def interpolation(shown: Shown) -> list[Panel]:
@@ -55,7 +65,7 @@ def interpolation(shown: Shown) -> list[Panel]:
     last = np.maximum(last, first + shown.frame.marching.max_step)  # of a series that was seen once
     times = np.linspace(first[shown.series], last[shown.series], INSIDE, axis=1)
     fans = _fans(shown, table, shown.series, times, shown.ways.interpolate)
-    return [fan_panel(table, fan) for fan in fans]
+    return fan_panels(table, fans)
 
 
 def _fans(shown: Shown, visible: Table, series: np.ndarray, times: np.ndarray, method: Method) -> list[Fan]:
@@ -83,14 +93,14 @@ def latent(shown: Shown) -> list[Panel]:
         seed=shown.seed,
         method=by_interpolation,
     )
-    name = f"series {table.ids[series[0]]}"
+    name = series_name(table, series[0])
     return [_states_panel(f"x{n + 1} of {name}", times, paths[:, :, n], COLOURS[0]) for n in range(_count(paths))]
 
 
 def drift(shown: Shown) -> list[Panel]:
     """A panel a latent state of the first series: its drift, prior and posterior, and its diffusion along time."""
     field, times = _field(shown)
-    name = f"series {shown.table.ids[shown.series[0]]}"
+    name = series_name(shown.table, shown.series[0])
     panels = []
     for number in range(min(field.diffusion.shape[1], MOST_STATES)):
         prior, posterior = (
@@ -131,7 +141,7 @@ def _count(paths: np.ndarray) -> int:
 
 def _states_panel(title: str, times: np.ndarray, states: np.ndarray, colour: str) -> Panel:
     paths = states[:, :SHOWN_PATHS].T
-    return Panel(title, [Curve("mean", colour, times, states.mean(axis=1), (_band(states.T),), paths)], [])
+    return Panel(title, [Curve("latent state", colour, times, states.mean(axis=1), (_band(states.T),), paths)], [])
 
 
 KINDS: dict[str, Callable[..., list[Panel]]] = {

@@ -150,7 +150,7 @@ def _draw_files(path: Path, plan: Plan, job: Job, piece: Piece, motions: dict[st
     drawn = "In brackets: frames since the last one seen; of each stretch the removed frame with the most is drawn."
     strip = path.with_suffix(".png")
     draw_strip(strip, piece.skeleton, named, frames=frames, caption=f"{about} {drawn}", **common)
-    film, also = known_frames(piece)[::STRIDE].tolist(), "Frames that were seen are foretold, too, in the same way."
+    film, also = known_frames(piece)[::STRIDE].tolist(), "Frames that were seen are predicted too, in the same way."
     page = path.with_suffix(".html")
     draw_animation(page, piece.skeleton, named, frames=film, caption=f"{about} {also}", progress=False, **common)
 
@@ -168,7 +168,7 @@ def _about(plan: Plan, job: Job, piece: Piece) -> str:
     """What the pictures show, and by which rule it was chosen."""
     return (
         f"Test piece {piece.shown.ids[0]} of fold {job.fold}, the one whose joints travel farthest; models: "
-        f"{plan.presets[job.preset].title}. Half of its frames were removed; each is foretold (a mean) from the frames "
+        f"{plan.presets[job.preset].title}. Half of its frames were removed; each is predicted (a mean) from the frames "
         f"seen before it; smoothed: from later ones too. In cm: how far joints are from the true ones, on average "
         f"(under a name: over all removed frames). A model whose root is ever more than {FAR} m off is drawn at "
         f"the true root, with the centimetres of what is drawn."
