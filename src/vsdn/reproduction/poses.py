@@ -168,7 +168,7 @@ def _about(plan: Plan, job: Job, piece: Piece) -> str:
     """What the pictures show, and by which rule it was chosen."""
     return (
         f"Test piece {piece.shown.ids[0]} of fold {job.fold}, the one whose joints travel farthest; models: "
-        f"{plan.presets[job.preset].title}. Half of its frames were removed; each is predicted (a mean) from the frames "
+        f"{plan.presets[job.preset].title}. Half of its frames were removed; each is predicted (a mean) from those "
         f"seen before it; smoothed: from later ones too. In cm: how far joints are from the true ones, on average "
         f"(under a name: over all removed frames). A model whose root is ever more than {FAR} m off is drawn at "
         f"the true root, with the centimetres of what is drawn."
