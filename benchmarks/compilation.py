@@ -18,11 +18,12 @@ BEGAN = time.perf_counter()  # before anything is imported
 
 def first_step() -> dict[str, float]:
     """Seconds of the demo's first training step, and since this process began."""
-    from vsdn import planning, training
+    from vsdn import training
     from vsdn.caching import use_compilation_cache
     from vsdn.datasets import double_ou
     from vsdn.fitting import make_model
     from vsdn.settings import Settings, read_preset
+    from vsdn.training import planning
 
     use_compilation_cache()
     table = double_ou.make(2_000, seed=0)
@@ -43,7 +44,7 @@ def count_shapes() -> dict[str, float]:
 
     import vsdn
     from vsdn.datasets import double_ou
-    from vsdn.frames import table_frame
+    from vsdn.tables.frames import table_frame
 
     counts = {"step": 0.0, "score": 0.0, "forecast": 0.0}
     names = {"jit(update)": "step", "jit(score_batch)": "score", "jit(_summaries)": "forecast"}

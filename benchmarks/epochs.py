@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import timing
 
-from vsdn import planning, training
-from vsdn.data import Table
+from vsdn import training
 from vsdn.datasets import double_ou
 from vsdn.fitting import make_model
-from vsdn.frames import read_table
 from vsdn.models import MODELS
 from vsdn.settings import Settings
+from vsdn.tables.frames import read_table
+from vsdn.tables.table import Table
+from vsdn.training import planning
 
 USHCN = Path(os.environ.get("VSDN_DATA", "../shared/data")) / "ushcn" / "ushcn_sporadic_gob_recipe.csv.gz"
 SIZES = {"hidden_size": 50, "latent_size": 15, "width": 50, "num_paths": 5, "start": 0.0}

@@ -21,10 +21,10 @@ import vsdn
 from vsdn import training
 from vsdn.batches import Batch
 from vsdn.datasets import double_ou
-from vsdn.frames import table_frame
-from vsdn.grids import Grid
+from vsdn.grids.grid import Grid
 from vsdn.models import MODELS
 from vsdn.settings import Settings
+from vsdn.tables.frames import table_frame
 
 ROW_EVERY, CHANNELS, REPEATS = 5, 2, 3
 

@@ -14,7 +14,7 @@ import numpy as np
 import vsdn
 from vsdn import Fitted
 from vsdn.datasets import double_ou
-from vsdn.tracking import Online
+from vsdn.online.tracking import Online
 
 HISTORIES = (10, 1_000, 100_000)
 SERIES, REPEATS, WARM_UP = 1_000, 1_000, 20

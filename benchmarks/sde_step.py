@@ -34,9 +34,9 @@ INNER, DRAWS = 1024, 2**22
 def own_grid() -> tuple[Size, np.ndarray]:
     """The small size on the grids of 250 Double-OU series, and their steps."""
     from vsdn.batches import Batches
-    from vsdn.data import Scaler
     from vsdn.datasets import double_ou
-    from vsdn.marching import Marching, make_grids
+    from vsdn.grids.marching import Marching, make_grids
+    from vsdn.tables.table import Scaler
 
     table = double_ou.make(SMALL.series, seed=0)
     batches = Batches.make(make_grids(table, Scaler.fit(table, 1.0), Marching(0.25, start=0.0)), SMALL.series, 1)

@@ -15,10 +15,11 @@ import timing
 from peers.ours import make_drift
 from peers.problem import SMALL, make_problem
 
-from vsdn import planning, training
+from vsdn import training
 from vsdn.datasets import double_ou
 from vsdn.fitting import make_model
 from vsdn.settings import Settings, read_preset
+from vsdn.training import planning
 
 HORIZON, LONGEST, FINEST = 10.0, 0.5, 2**-9  # contexts change every LONGEST; the reference has steps of FINEST
 STEPS = (0.5, 0.25, 0.125, 0.0625)

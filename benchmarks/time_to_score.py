@@ -16,10 +16,11 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch_vsdn import TorchGrid, TorchVSDN
 from training_step import by_name
 
-from vsdn import planning, training
+from vsdn import training
 from vsdn.datasets import double_ou
 from vsdn.fitting import make_model
 from vsdn.settings import Settings, read_preset
+from vsdn.training import planning
 
 TARGET = -1.36  # nats a value on the validation part, each row from the rows before it
 AT_MOST = 35.0  # times as long as vsdn

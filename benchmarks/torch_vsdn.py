@@ -14,7 +14,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from vsdn.grids import Grid
+from vsdn.grids.grid import Grid
 from vsdn.settings import ModelSettings
 
 LOG_DIFFUSION_BOUND = 4.0

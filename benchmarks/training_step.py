@@ -23,12 +23,12 @@ from torch_vsdn import TorchGrid, TorchVSDN
 
 from vsdn import training
 from vsdn.batches import Batch, Batches
-from vsdn.data import Scaler
 from vsdn.datasets import double_ou
-from vsdn.marching import Marching, make_grids
+from vsdn.grids.marching import Marching, make_grids
 from vsdn.models import MODELS
 from vsdn.sde import noise_at, path_seed
 from vsdn.settings import Settings, read_preset
+from vsdn.tables.table import Scaler
 
 TOLERANCE = 1e-4
 MEMORY_STEPS = (0.25, 0.1, 0.05, 0.025)

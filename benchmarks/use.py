@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import timing
 
 import vsdn
-from vsdn import planning
 from vsdn.datasets import double_ou
-from vsdn.frames import read_table, table_frame
 from vsdn.settings import Settings
+from vsdn.tables.frames import read_table, table_frame
+from vsdn.training import planning
 
 OBSERVATIONS, SERIES, VARIABLES = 10_000_000, 100_000, 5
 

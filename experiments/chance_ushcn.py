@@ -15,7 +15,7 @@ from looking import fold_of, make_parser, score_values, write_rows
 from origins_ushcn import ORIGINS
 
 import vsdn
-from vsdn import evaluation
+from vsdn.answers import evaluation
 from vsdn.datasets import ushcn
 
 NUM_DRAWS = 4000

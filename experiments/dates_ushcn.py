@@ -12,8 +12,8 @@ import dataclasses
 from looking import fold_of, make_parser, write_rows
 
 import vsdn
-from vsdn.data import Table
 from vsdn.datasets import ushcn
+from vsdn.tables.table import Table
 
 YEAR = 49.0216  # in the file's unit of time
 SCORES = ("nll", "mse", "crps")

@@ -16,9 +16,9 @@ import optax
 from looking import fold_of, make_parser, write_rows
 from storms_ushcn import VARIABLES, scores_of
 
-from vsdn.data import Table
 from vsdn.datasets import ushcn
 from vsdn.datasets.base import Parts
+from vsdn.tables.table import Table
 
 TEMPERATURES = (3, 4)
 MOST_VALUES = 120  # of a station, to learn from

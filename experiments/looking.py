@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vsdn import inference
-from vsdn.evaluation import Task
+from vsdn.answers import inference
+from vsdn.answers.evaluation import Task
 from vsdn.fitted import Fitted
 
 

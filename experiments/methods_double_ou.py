@@ -11,7 +11,7 @@ import csv
 from pathlib import Path
 
 import vsdn
-from vsdn.frames import read_table
+from vsdn.tables.frames import read_table
 
 SCORES = ("nll", "mse", "crps", "coverage_90")
 NEXT = {"after": 4.0, "next": 1}

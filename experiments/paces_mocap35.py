@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from looking import write_rows
 
-from vsdn.data import Table
 from vsdn.datasets import mocap35
+from vsdn.tables.table import Table
 
 OWN_PACE, PACES = (1.0,), np.arange(0.76, 1.2, 0.02)
 MOVES = np.arange(-60.0, 61.0, 3.0)  # frames

@@ -7,9 +7,9 @@ import numpy as np
 from looking import fold_of, make_parser, write_rows
 
 import vsdn
-from vsdn.data import Table
 from vsdn.datasets import mocap
 from vsdn.fitted import Fitted
+from vsdn.tables.table import Table
 
 
 def main() -> None:

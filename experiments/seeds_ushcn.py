@@ -19,9 +19,9 @@ from looking import write_rows
 from origins_ushcn import ORIGINS, SCORES
 from rows import fit_row
 
-from vsdn.data import Table
 from vsdn.datasets import ushcn
 from vsdn.fitted import Fitted
+from vsdn.tables.table import Table
 
 RESULTS = Path("experiments/results")
 SEEDS, RATIOS, RECORD = RESULTS / "ushcn-seeds.csv", RESULTS / "ushcn-seeds-ratios.csv", RESULTS / "ushcn" / "runs.csv"

@@ -9,9 +9,9 @@ import numpy as np
 from looking import fold_of, make_parser, score_values, write_rows
 
 import vsdn
-from vsdn import evaluation
-from vsdn.data import Table
+from vsdn.answers import evaluation
 from vsdn.datasets import ushcn
+from vsdn.tables.table import Table
 
 VARIABLES = ("rain", "snowfall", "snow depth", "highest temperature", "lowest temperature")
 

@@ -13,10 +13,10 @@ from looking import fold_of, make_parser, score_values, write_rows
 from scipy.stats import norm
 
 import vsdn
-from vsdn import evaluation, inference
-from vsdn.data import Table
+from vsdn.answers import evaluation, inference
 from vsdn.datasets import mocap
 from vsdn.fitted import Fitted
+from vsdn.tables.table import Table
 
 LEAST_PLACE = 1e-6  # 32 bits tell no finer
 LEAST_DEVIATION = 1e-3  # of the deviates: a dimension that never moves tells nothing

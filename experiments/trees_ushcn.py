@@ -17,11 +17,11 @@ from origins_ushcn import ORIGINS
 from sklearn.ensemble import HistGradientBoostingRegressor  # not a part of the project's environment
 
 import vsdn
-from vsdn import evaluation, inference
-from vsdn.data import Table
+from vsdn.answers import evaluation, inference
+from vsdn.answers.evaluation import Task
 from vsdn.datasets import ushcn
-from vsdn.evaluation import Task
 from vsdn.fitted import Fitted
+from vsdn.tables.table import Table
 
 CUTS = np.random.default_rng(0).uniform(40.0, 195.0, 40)  # of the training stations
 WINDOWS = (1.0, 3.0, 8.0)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from commands import make_data, train, vsdn
 
 from vsdn.datasets import double_ou
-from vsdn.frames import table_frame, write_frame
+from vsdn.tables.frames import table_frame, write_frame
 
 MODELS = ("vsdn-f", "vsdn-s", "ode-rnn", "gru-ode", "latent-ode", "gru-decay", "linear", "last-value", "mean")
 SCORES = ("nll", "mse", "crps", "coverage_90")

@@ -11,26 +11,20 @@ from jaxtyping import install_import_hook
 
 CHECKED = (
     "batches",
-    "branching",
-    "encoders",
     "fused",
     "grids",
-    "guesses",
     "kalman",
-    "keepers",
-    "keeping",
-    "lessons",
     "likelihoods",
-    "marching",
     "memories",
     "metrics",
     "models",
     "nets",
-    "objectives",
-    "online",
+    "online.filtering",
     "particles",
     "sde",
-    "training",
+    "training.lessons",
+    "training.loop",
+    "training.objectives",
 )
 install_import_hook([f"vsdn.{name}" for name in CHECKED], "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")

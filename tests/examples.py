@@ -10,13 +10,13 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from vsdn import inference
-from vsdn.data import Scaler, Table
-from vsdn.grids import Grid
-from vsdn.marching import Marching, make_grids
-from vsdn.methods import by_filter, by_memory, by_prior
+from vsdn.answers import inference
+from vsdn.answers.methods import by_filter, by_memory, by_prior
+from vsdn.grids.grid import Grid
+from vsdn.grids.marching import Marching, make_grids
 from vsdn.models import MODELS
 from vsdn.settings import ModelSettings
+from vsdn.tables.table import Scaler, Table
 
 # Of two models of one kind, `make test` takes one through the tests of all models, `make test-all` both.
 TWINS = ("vsdn-f", "gru-decay", "latent-sde", "mean")

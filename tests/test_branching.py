@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from examples import UNIT, one_series
 
-from vsdn.branching import make_queries
-from vsdn.data import TimeAxis
 from vsdn.errors import DataError
-from vsdn.marching import Marching, make_grids
+from vsdn.grids.branching import make_queries
+from vsdn.grids.marching import Marching, make_grids
+from vsdn.tables.table import TimeAxis
 
 
 def test_a_query_branches_as_if_it_ended_a_gap():

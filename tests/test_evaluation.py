@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from examples import make_table
 
-from vsdn import evaluation
-from vsdn.data import TimeAxis
+from vsdn.answers import evaluation
 from vsdn.errors import DataError, SettingsError
+from vsdn.tables.table import TimeAxis
 
 
 def test_each_row_from_the_rows_before_it():

@@ -19,12 +19,12 @@ from examples import SIZES, VARIABLES, make_model, make_scaler, make_table
 
 from vsdn import cli, exported
 from vsdn.checkpoint import Config, Source
-from vsdn.data import TimeAxis
 from vsdn.errors import RunError, SettingsError
 from vsdn.fitted import Fitted
-from vsdn.frames import Columns, table_frame
 from vsdn.models import MODELS
 from vsdn.settings import Settings
+from vsdn.tables.frames import Columns, table_frame
+from vsdn.tables.table import TimeAxis
 
 EXPORTED = ("vsdn-s", "last-value")  # by `make test`; the others by `make test-all`
 DRAWS = 6

@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from vsdn.data import Scaler, Table, TimeAxis
 from vsdn.errors import DataError
-from vsdn.frames import (
+from vsdn.tables.frames import (
     Columns,
     answer_columns,
     parse_times,
@@ -30,6 +29,7 @@ from vsdn.frames import (
     to_frame,
     write_frame,
 )
+from vsdn.tables.table import Scaler, Table, TimeAxis
 
 BACKENDS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.Table}
 IDS = {"text": np.array(["b", "b", "a", "b"], object), "integer": np.array([7, 7, 3, 7])}

@@ -9,7 +9,7 @@ import pytest
 from examples import thorough
 
 from vsdn import fused, sde
-from vsdn.grids import Grid
+from vsdn.grids.grid import Grid
 from vsdn.nets import Drift
 from vsdn.sde import Steps
 

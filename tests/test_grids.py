@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from examples import make_scaler, make_table
 
-from vsdn.grids import Grid, at_rows, since
-from vsdn.marching import Marching, make_grids
+from vsdn.grids.grid import Grid, at_rows, since
+from vsdn.grids.marching import Marching, make_grids
 
 
 def test_a_grid_that_begins_later_is_that_of_the_rows_from_there():

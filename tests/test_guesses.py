@@ -6,8 +6,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from vsdn.guesses import MOST_LOG_SCALE, Guess
-from vsdn.keepers import squash
+from vsdn.memories.guessing import MOST_LOG_SCALE, Guess
+from vsdn.memories.keepers import squash
 
 pytestmark = pytest.mark.usefixtures("x64")
 SEEN = jnp.array([True, False, True])

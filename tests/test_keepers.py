@@ -9,10 +9,10 @@ import oracles
 import pytest
 
 from vsdn.errors import SettingsError
-from vsdn.keepers import Last, Linear, Trend, Usual, make_keeper, squash
-from vsdn.keepers.base import stretch
-from vsdn.keepers.linear import LEAST_NOISE as LEAST_LINEAR_NOISE
-from vsdn.keepers.trend import LEAST_NOISE, MOST_SURPRISE
+from vsdn.memories.keepers import Last, Linear, Trend, Usual, make_keeper, squash
+from vsdn.memories.keepers.base import stretch
+from vsdn.memories.keepers.linear import LEAST_NOISE as LEAST_LINEAR_NOISE
+from vsdn.memories.keepers.trend import LEAST_NOISE, MOST_SURPRISE
 from vsdn.settings import ModelSettings
 
 pytestmark = pytest.mark.usefixtures("x64")

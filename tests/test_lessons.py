@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from examples import make_model, make_table
 
-from vsdn import lessons
 from vsdn.batches import Batches
-from vsdn.data import Scaler
-from vsdn.frames import read_table
-from vsdn.marching import Marching, make_grids
+from vsdn.grids.marching import Marching, make_grids
+from vsdn.tables.frames import read_table
+from vsdn.tables.table import Scaler
+from vsdn.training import lessons
 
 pytestmark = pytest.mark.usefixtures("lenient")
 

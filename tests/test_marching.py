@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vsdn.errors import DataError
-from vsdn.marching import Marching, make_grids
+from vsdn.grids.marching import Marching, make_grids
 
 
 def march_by_hand(times, max_step, start=None):

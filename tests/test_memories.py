@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vsdn.memories import FLOWS, ODERNN
+from vsdn.memories.memory import FLOWS, ODERNN
 from vsdn.models.gru_ode import make_gru_ode
 from vsdn.settings import ModelSettings
 

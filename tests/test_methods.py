@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from examples import EVERY_MODEL, MARCHING, SIZES, VARIABLES, ask, make_model, make_scaler, make_table, thorough
 
-from vsdn import inference
-from vsdn.data import TimeAxis, empty_table
-from vsdn.errors import SettingsError
-from vsdn.methods import (
+from vsdn.answers import inference
+from vsdn.answers.methods import (
     by_filter,
     by_interpolation,
     by_linearising,
@@ -23,9 +21,11 @@ from vsdn.methods import (
     find_interpolation,
     own_ways,
 )
+from vsdn.errors import SettingsError
 from vsdn.models import MODELS
 from vsdn.models.base import AbstractOnline
 from vsdn.settings import ModelSettings
+from vsdn.tables.table import TimeAxis, empty_table
 
 pytestmark = pytest.mark.usefixtures("x64")
 models = pytest.mark.parametrize("name", EVERY_MODEL)

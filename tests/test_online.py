@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from examples import make_model, make_scaler, make_table
 
-from vsdn import online
-from vsdn.branching import make_queries
-from vsdn.marching import Marching, make_grids
+from vsdn.grids.branching import make_queries
+from vsdn.grids.marching import Marching, make_grids
+from vsdn.online import filtering as online
 
 pytestmark = pytest.mark.usefixtures("x64")
 MARCHING = Marching(0.3, start=-0.5, periods=(2.5,))

@@ -9,8 +9,8 @@ from examples import make_grid, make_table, thorough
 from linear import linear_vsdn
 
 from vsdn import particles
-from vsdn.grids import Queries, last_row
-from vsdn.marching import Marching
+from vsdn.grids.grid import Queries, last_row
+from vsdn.grids.marching import Marching
 from vsdn.sde import embed
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from examples import make_table
 
-from vsdn.data import Scaler, TimeAxis
 from vsdn.errors import DataError, SettingsError
-from vsdn.planning import choose, cut_windows, hold_out, make_marching, make_plan, period_length
 from vsdn.settings import DataSettings, Settings
+from vsdn.tables.table import Scaler, TimeAxis
+from vsdn.training.planning import choose, cut_windows, hold_out, make_marching, make_plan, period_length
 
 
 def test_held_out_series_are_disjoint_and_complete():

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from matplotlib.dates import num2date
 
-from vsdn import charts
-from vsdn.data import Layout, Table, TimeAxis
 from vsdn.errors import DataError
-from vsdn.panels import Curve, Fan, Panel, fan_panels
-from vsdn.plots import draw, figure, keys, page
+from vsdn.plots import charts
+from vsdn.plots.drawing import draw, figure, keys, page
+from vsdn.plots.panels import Curve, Fan, Panel, fan_panels
+from vsdn.tables.table import Layout, Table, TimeAxis
 
 BERLIN = TimeAxis("date", "day", timezone="Europe/Berlin")
 ROWS, LINE = 12, 20

@@ -11,11 +11,11 @@ from examples import make_table as example_table
 from examples import thorough
 
 import vsdn
-from vsdn.data import Scaler, Table
-from vsdn.keepers import AbstractKeeper, Last, Linear, Trend, Usual
-from vsdn.memories import AbstractODERNN
-from vsdn.planning import hold_out
-from vsdn.priming import fit_keeper, lay_out, loss
+from vsdn.memories.keepers import AbstractKeeper, Last, Linear, Trend, Usual
+from vsdn.memories.memory import AbstractODERNN
+from vsdn.tables.table import Scaler, Table
+from vsdn.training.planning import hold_out
+from vsdn.training.priming import fit_keeper, lay_out, loss
 
 pytestmark = pytest.mark.usefixtures("lenient")
 

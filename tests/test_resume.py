@@ -22,10 +22,10 @@ from safetensors.numpy import load_file
 import vsdn
 from vsdn import checkpoint, cli, fitting, training
 from vsdn.batches import Batches
-from vsdn.frames import read_table
 from vsdn.models import MODELS as ALL_MODELS
-from vsdn.planning import make_plan
 from vsdn.settings import Settings
+from vsdn.tables.frames import read_table
+from vsdn.training.planning import make_plan
 
 SMALL = {"hidden_size": 4, "latent_size": 3, "width": 5, "init_width": 4, "num_paths": 2, "valid_paths": 2}
 QUICK = SMALL | {"batch_size": 10, "num_buckets": 1, "epochs": 3, "objective": "vae"}

@@ -12,7 +12,7 @@ import pytest
 
 import vsdn
 from vsdn import cli
-from vsdn.tracking import Online
+from vsdn.online.tracking import Online
 
 SEEN = [
     {"id": "p", "time": 0.0, "values": {"a": 1.0, "b": None}},

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from examples import SIZES, VARIABLES, make_model, make_scaler
 
-from vsdn import stepping
+from vsdn.answers.inference import Request, forecast
 from vsdn.checkpoint import Config, Source
-from vsdn.data import Layout, Table, TimeAxis
 from vsdn.errors import DataError, SettingsError
 from vsdn.fitted import Fitted
-from vsdn.frames import Columns, table_frame
-from vsdn.inference import Request, forecast
 from vsdn.models import MODELS
+from vsdn.online import stepping
+from vsdn.online.tracking import Online
 from vsdn.settings import Settings
-from vsdn.tracking import Online
+from vsdn.tables.frames import Columns, table_frame
+from vsdn.tables.table import Layout, Table, TimeAxis
 
 DATA = {"max_step": 0.3, "time_scale": 1.5, "num_buckets": 1}
 SOURCE = Source(data=None, valid=None, columns=Columns(), fingerprint="")

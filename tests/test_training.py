@@ -12,9 +12,9 @@ from examples import make_model, make_table
 
 from vsdn import metrics, training
 from vsdn.batches import Batches
-from vsdn.data import Scaler
-from vsdn.marching import Marching, make_grids
+from vsdn.grids.marching import Marching, make_grids
 from vsdn.settings import Settings
+from vsdn.tables.table import Scaler
 
 pytestmark = pytest.mark.usefixtures("lenient")
 TINY = {

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from vsdn.models.base import Evidence
-from vsdn.objectives import iwae
+from vsdn.training.objectives import iwae
 
 
 def assert_mean(values, expected: float) -> None:

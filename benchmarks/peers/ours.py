@@ -11,7 +11,7 @@ import numpy as np
 
 from peers.problem import Problem, Size
 from vsdn import fused
-from vsdn.grids import Grid
+from vsdn.grids.grid import Grid
 from vsdn.nets import Drift
 from vsdn.sde import Path, Steps
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from vsdn import exported
     from vsdn.fitted import Fitted, load
     from vsdn.fitting import fit, resume
-    from vsdn.frames import Columns
-    from vsdn.tracking import Online
+    from vsdn.online.tracking import Online
+    from vsdn.tables.frames import Columns
 
 __all__ = [
     "Columns",
@@ -29,12 +29,12 @@ __all__ = [
 ]
 
 HOMES = {
-    "Columns": "frames",
+    "Columns": "tables.frames",
     "Fitted": "fitted",
     "load": "fitted",
     "fit": "fitting",
     "resume": "fitting",
-    "Online": "tracking",
+    "Online": "online.tracking",
 }
 
 

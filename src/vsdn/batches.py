@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from vsdn.grids import Grid
-from vsdn.marching import GridSet
+from vsdn.grids.grid import Grid
+from vsdn.grids.marching import GridSet
 
 
 class Batch(NamedTuple):

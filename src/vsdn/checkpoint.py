@@ -19,12 +19,12 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_safetensors
 
-from vsdn.data import Scaler, TimeAxis
 from vsdn.errors import RunError
 from vsdn.files import fault_of_folder, read_json, write_bytes, write_json
-from vsdn.frames import Columns
 from vsdn.settings import Section, Settings, first_fault
-from vsdn.training import Epoch, TrainState
+from vsdn.tables.frames import Columns
+from vsdn.tables.table import Scaler, TimeAxis
+from vsdn.training.loop import Epoch, TrainState
 
 SCHEMA = 1
 

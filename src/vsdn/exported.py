@@ -20,15 +20,14 @@ import numpy as np
 from jaxtyping import Array
 from pydantic import Field, ValidationError
 
+from vsdn.answers.questions import Chunk, Frame, answer_frame, ask, in_units, make_request
 from vsdn.caching import use_compilation_cache
-from vsdn.data import Scaler, Table, TimeAxis
 from vsdn.errors import RunError
 from vsdn.files import replacing
-from vsdn.frames import Columns, read_table
-from vsdn.marching import Marching
-from vsdn.planning import check_steps
-from vsdn.questions import Chunk, Frame, answer_frame, ask, in_units, make_request
+from vsdn.grids.marching import Marching, check_steps
 from vsdn.settings import MOST_PATHS, Section, first_fault
+from vsdn.tables.frames import Columns, read_table
+from vsdn.tables.table import Scaler, Table, TimeAxis
 
 FORMAT = 1
 ABOUT, PROGRAM = "about.json", "model.stablehlo"

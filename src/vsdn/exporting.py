@@ -11,16 +11,16 @@ import jax.random as jr
 from jaxtyping import Array
 from pydantic import ValidationError
 
-from vsdn.data import TimeAxis
+from vsdn.answers.inference import statistics
+from vsdn.answers.questions import Frame
 from vsdn.errors import SettingsError
 from vsdn.exported import About, lower, write
 from vsdn.files import check_writable
-from vsdn.frames import Columns
-from vsdn.grids import Grid, Queries
-from vsdn.inference import statistics
+from vsdn.grids.grid import Grid, Queries
 from vsdn.models import AbstractModel
-from vsdn.questions import Frame
 from vsdn.settings import first_fault
+from vsdn.tables.frames import Columns
+from vsdn.tables.table import TimeAxis
 
 KEYS = "threefry2x32"  # the kind of key whose numbers the program takes
 

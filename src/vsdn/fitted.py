@@ -9,14 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from vsdn import charts, evaluation, inference
-from vsdn.branching import make_queries
-from vsdn.caching import use_compilation_cache
-from vsdn.data import BACKENDS, Layout, Table, empty_table
-from vsdn.errors import PriorWarning, SettingsError
-from vsdn.exporting import export, make_about
-from vsdn.frames import Columns, answer_columns, parse_times, to_frame
-from vsdn.methods import (
+from vsdn.answers import evaluation, inference
+from vsdn.answers.methods import (
     OF_MEMORY,
     Method,
     by_filter,
@@ -25,10 +19,7 @@ from vsdn.methods import (
     find_forecast,
     find_interpolation,
 )
-from vsdn.models import MODELS
-from vsdn.models.base import AbstractOnline
-from vsdn.planning import CUT_SHARES, check_steps
-from vsdn.questions import (
+from vsdn.answers.questions import (
     DRAWS,
     QUANTILES,
     Step,
@@ -42,10 +33,21 @@ from vsdn.questions import (
     read_levels,
     warn_of_few,
 )
+from vsdn.caching import use_compilation_cache
+from vsdn.errors import PriorWarning, SettingsError
+from vsdn.exporting import export, make_about
+from vsdn.grids.branching import make_queries
+from vsdn.grids.marching import check_steps
+from vsdn.models import MODELS
+from vsdn.models.base import AbstractOnline
+from vsdn.online.stepping import Stepper
+from vsdn.online.subject import Subject
+from vsdn.online.tracking import ALONE, Online
+from vsdn.plots import charts
 from vsdn.runs import AbstractRun, read_run
-from vsdn.stepping import Stepper
-from vsdn.subject import Subject
-from vsdn.tracking import ALONE, Online
+from vsdn.tables.frames import Columns, answer_columns, parse_times, to_frame
+from vsdn.tables.table import BACKENDS, Layout, Table, empty_table
+from vsdn.training.planning import CUT_SHARES
 from vsdn.version import __version__
 
 ENOUGH_TO_RANK = 64  # draws, whose ranks tell how values go together
@@ -324,7 +326,7 @@ class Fitted(AbstractRun):
         check_steps(table, self.marching, chosen, np.broadcast_to(end, chosen.shape))
         shown = charts.Shown(self.model, self.frame, self.ways, table, chosen, draws, seed)
         when = {"until": self._moment(until), "cut": self._moment(after)} if what == "forecast" else {}
-        from vsdn.plots import draw  # with matplotlib, which takes long to import
+        from vsdn.plots.drawing import draw
 
         draw(charts.KINDS[what](shown, **when), Path(path), self.axis, time_name=table.layout.time)
 

@@ -12,17 +12,17 @@ import jax.random as jr
 from vsdn import checkpoint, fused, training
 from vsdn.caching import use_compilation_cache
 from vsdn.checkpoint import Config, Source
-from vsdn.data import Table
 from vsdn.errors import RunError, SettingsError
 from vsdn.fitted import Fitted
-from vsdn.frames import Columns, read_table
 from vsdn.models import MODELS, AbstractModel
-from vsdn.planning import Plan, clock_speeds, make_plan
-from vsdn.priming import prime
 from vsdn.progress import TrainingBar, interruptible
 from vsdn.runs import model_shapes
 from vsdn.settings import Settings, read_preset
-from vsdn.training import Epoch, TrainState
+from vsdn.tables.frames import Columns, read_table
+from vsdn.tables.table import Table
+from vsdn.training.loop import Epoch, TrainState
+from vsdn.training.planning import Plan, clock_speeds, make_plan
+from vsdn.training.priming import prime
 from vsdn.version import __version__
 
 

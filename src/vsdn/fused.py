@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt32
 
 from vsdn import sde
-from vsdn.grids import Grid, at_rows
+from vsdn.grids.grid import Grid, at_rows
 from vsdn.nets import Drift
 from vsdn.sde import Number, Path, Steps, path_seed, quantile_table
 

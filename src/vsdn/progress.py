@@ -9,7 +9,7 @@ from types import FrameType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from vsdn.training import Epoch, TrainState
+from vsdn.training.loop import Epoch, TrainState
 
 
 class Interrupt:

@@ -8,17 +8,18 @@ import equinox as eqx
 import jax
 import jax.random as jr
 
-from vsdn import checkpoint, inference
+from vsdn import checkpoint
+from vsdn.answers import inference
+from vsdn.answers.methods import Ways, own_ways
+from vsdn.answers.questions import NUM_BUCKETS
 from vsdn.checkpoint import Config
-from vsdn.data import Scaler, Table, TimeAxis
-from vsdn.frames import Columns, read_table
-from vsdn.marching import Marching
-from vsdn.methods import Ways, own_ways
+from vsdn.grids.marching import Marching
 from vsdn.models import MODELS, AbstractModel
-from vsdn.planning import clock_speeds, make_marching
-from vsdn.questions import NUM_BUCKETS
 from vsdn.settings import Settings
-from vsdn.training import Epoch
+from vsdn.tables.frames import Columns, read_table
+from vsdn.tables.table import Scaler, Table, TimeAxis
+from vsdn.training.loop import Epoch
+from vsdn.training.planning import clock_speeds, make_marching
 from vsdn.version import __version__
 
 

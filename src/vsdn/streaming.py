@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vsdn.answers.questions import Forecast, level_name, read_levels
 from vsdn.errors import DataError, RunError, SettingsError, VsdnError
 from vsdn.files import check_writable, is_special, write_bytes
 from vsdn.fitted import Fitted
-from vsdn.framefiles import listing, shorten
-from vsdn.frames import parse_times
-from vsdn.questions import Forecast, level_name, read_levels
-from vsdn.tracking import ALONE, Online
+from vsdn.online.tracking import ALONE, Online
+from vsdn.tables.files import listing, shorten
+from vsdn.tables.frames import parse_times
 
 KEYS = ("id", "time", "values", "times")
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from oracles import double_ou_moments, double_ou_predictive
 
-from vsdn.data import Table
 from vsdn.datasets import DATASETS, double_ou
 from vsdn.errors import DataError, SettingsError
+from vsdn.tables.table import Table
 
 PUBLISHED_SHA256 = "ab045b0005fb1ad5202e4850e9c3ca223d4dd4aba42c2e1eca6067530058aaa0"
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from datafiles import ushcn_text, write_ushcn
 
-from vsdn.data import Table
+from vsdn.answers.evaluation import Task, prediction
 from vsdn.datasets import ushcn
 from vsdn.errors import DataError
-from vsdn.evaluation import Task, prediction
+from vsdn.tables.table import Table
 
 SOURCE = "NOAA's GHCN-Daily, by the recipe in docs/datasets.md,"
 HEAD = ",".join(ushcn.COLUMNS) + "\n"

@@ -10,7 +10,7 @@ from examples import SIZES, make_grid, make_model, make_table
 from oracles import bayes_kl
 
 from vsdn.models.gru_ode import GRUODE, NUM_GATES
-from vsdn.objectives import iwae, vae
+from vsdn.training.objectives import iwae, vae
 
 pytestmark = pytest.mark.usefixtures("x64")
 cells = pytest.mark.parametrize("num_gates", NUM_GATES.values(), ids=NUM_GATES)

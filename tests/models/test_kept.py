@@ -9,7 +9,7 @@ import pytest
 from examples import SPEED, ask, make_grid, make_model, make_scaler, make_table, thorough
 
 from vsdn.likelihoods import Gaussian, Likelihood
-from vsdn.memories import AbstractFlowingMemory
+from vsdn.memories.memory import AbstractFlowingMemory
 
 pytestmark = pytest.mark.usefixtures("x64")
 keepers = pytest.mark.parametrize("name", ["vsdn-s", *thorough("vsdn-f", "ode-rnn")])

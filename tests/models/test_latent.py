@@ -8,7 +8,7 @@ from examples import make_grid, make_model, make_scaler, make_table, thorough
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from vsdn.grids import Queries
+from vsdn.grids.grid import Queries
 from vsdn.models import latent
 from vsdn.models.latent import Start, last_row
 

@@ -11,7 +11,7 @@ from scipy.integrate import solve_ivp
 from scipy.stats import multivariate_normal
 from truths import assert_bounds_climb, assert_mean
 
-from vsdn.marching import Marching
+from vsdn.grids.marching import Marching
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -13,7 +13,7 @@ from oracles import LinearGaussian
 from scipy.stats import norm
 from truths import assert_bounds_climb, assert_mean
 
-from vsdn.marching import Marching
+from vsdn.grids.marching import Marching
 from vsdn.models.latent import last_row
 from vsdn.sde import path_noise, path_seed
 

@@ -13,11 +13,11 @@ from oracles import LinearSystem
 
 from vsdn import training
 from vsdn.batches import Batches
-from vsdn.branching import make_queries
-from vsdn.data import Scaler, Table
 from vsdn.errors import SettingsError
-from vsdn.marching import Marching, make_grids
+from vsdn.grids.branching import make_queries
+from vsdn.grids.marching import Marching, make_grids
 from vsdn.settings import Settings
+from vsdn.tables.table import Scaler, Table
 
 START = Marching(0.3, start=-0.5, periods=(2.5,))
 

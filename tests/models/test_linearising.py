@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from examples import make_model
 
-from vsdn import inference
-from vsdn.data import Scaler, Table
+from vsdn.answers import inference
+from vsdn.answers.methods import by_linearising, by_prior
+from vsdn.grids.marching import Marching
 from vsdn.likelihoods import Gaussian, Likelihood
-from vsdn.marching import Marching
-from vsdn.methods import by_linearising, by_prior
 from vsdn.models import linearising
 from vsdn.models.linearising import Later, Moments
+from vsdn.tables.table import Scaler, Table
 
 pytestmark = pytest.mark.usefixtures("x64")
 

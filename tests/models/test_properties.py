@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from examples import EVERY_MODEL, MARCHING, ask, make_batch, make_grid, make_model, make_scaler, make_table
 
-from vsdn.data import Scaler
+from vsdn.tables.table import Scaler
 
 pytestmark = pytest.mark.usefixtures("x64")
 models = pytest.mark.parametrize("name", EVERY_MODEL)

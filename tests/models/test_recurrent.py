@@ -8,10 +8,10 @@ import pytest
 from examples import make_batch, make_grid, make_model, make_scaler, make_table
 from scipy.integrate import solve_ivp
 
-from vsdn import inference
-from vsdn.data import Table
-from vsdn.grids import Grid
-from vsdn.marching import Marching
+from vsdn.answers import inference
+from vsdn.grids.grid import Grid
+from vsdn.grids.marching import Marching
+from vsdn.tables.table import Table
 
 pytestmark = pytest.mark.usefixtures("x64")
 flowing = pytest.mark.parametrize("name", ["ode-rnn", "gru-ode"])

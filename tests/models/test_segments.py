@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from examples import make_batch, make_model, make_table, thorough
 
-from vsdn.grids import Grid
+from vsdn.grids.grid import Grid
 from vsdn.models import segments
 
 names = pytest.mark.parametrize("name", [*thorough("vsdn-f"), "vsdn-s"])

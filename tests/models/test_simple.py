@@ -7,12 +7,13 @@ import pytest
 from examples import MARCHING, make_grid, make_model, make_scaler, make_table
 from scipy.optimize import minimize
 
-from vsdn import inference, training
+from vsdn import training
+from vsdn.answers import inference
+from vsdn.answers.methods import by_trying
 from vsdn.batches import Batches
-from vsdn.data import Scaler, Table
-from vsdn.marching import Marching, make_grids
-from vsdn.methods import by_trying
+from vsdn.grids.marching import Marching, make_grids
 from vsdn.settings import Settings
+from vsdn.tables.table import Scaler, Table
 
 
 @pytest.mark.usefixtures("x64")

@@ -13,9 +13,9 @@ from linear import linear_vsdn
 from scipy.special import logsumexp
 from truths import assert_bounds_climb
 
-from vsdn.marching import Marching
+from vsdn.grids.marching import Marching
 from vsdn.models.base import Evidence
-from vsdn.objectives import iwae, mixed, vae
+from vsdn.training.objectives import iwae, mixed, vae
 
 pytestmark = pytest.mark.usefixtures("x64")
 remember = eqx.filter_jit(lambda model, grid: model.memory.forward(grid))

@@ -8,13 +8,13 @@ import typer
 
 from vsdn.cli.console import print_rows, remark
 from vsdn.cli.options import Json, Quiet
-from vsdn.data import Table
 from vsdn.datasets import DATASETS, double_ou
 from vsdn.datasets.base import Dataset, Parts, check_fold, concatenate, data_folder
 from vsdn.errors import SettingsError
 from vsdn.files import check_writable, write_bytes
-from vsdn.frames import check_suffix, table_frame, write_frame
 from vsdn.settings import LAST_SEED
+from vsdn.tables.frames import check_suffix, table_frame, write_frame
+from vsdn.tables.table import Table
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The built-in data sets.")
 DataFolder = Annotated[

@@ -1,5 +1,6 @@
 """The commands that estimate what was, where it was not seen or not exactly: interpolate, filter, smooth."""
 
+from vsdn.answers.questions import DRAWS
 from vsdn.cli.console import warnings_as_remarks
 from vsdn.cli.options import (
     LEVELS,
@@ -22,8 +23,7 @@ from vsdn.cli.options import (
     numbers,
 )
 from vsdn.cli.tables import check_outputs, give, open_run, times_asked
-from vsdn.frames import Columns
-from vsdn.questions import DRAWS
+from vsdn.tables.frames import Columns
 
 
 def interpolate(

@@ -7,7 +7,7 @@ import typer
 
 import vsdn
 from vsdn import exported
-from vsdn.charts import MOST_SHOWN
+from vsdn.answers.questions import DRAWS
 from vsdn.cli.console import warnings_as_remarks
 from vsdn.cli.options import (
     DRAWS_HELP,
@@ -29,14 +29,14 @@ from vsdn.cli.options import (
     numbers,
 )
 from vsdn.cli.tables import check_outputs, give, read_table, times_asked
-from vsdn.data import Table
 from vsdn.errors import SettingsError
 from vsdn.exported import Exported
 from vsdn.files import check_writable
 from vsdn.fitted import Fitted
-from vsdn.frames import Columns, parse_times
-from vsdn.questions import DRAWS
+from vsdn.plots.charts import MOST_SHOWN
 from vsdn.settings import MOST_PATHS
+from vsdn.tables.frames import Columns, parse_times
+from vsdn.tables.table import Table
 
 
 def forecast(

@@ -8,10 +8,10 @@ import typer
 
 import vsdn
 from vsdn import streaming
+from vsdn.answers.questions import DRAWS
 from vsdn.cli.console import remark, warnings_as_remarks
 from vsdn.cli.options import LEVELS, Quantiles, Quiet, Run, numbers
 from vsdn.errors import DataError
-from vsdn.questions import DRAWS
 from vsdn.settings import LAST_SEED, MOST_PATHS
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from vsdn.answers.questions import QUANTILES
 from vsdn.errors import SettingsError
-from vsdn.questions import QUANTILES
 from vsdn.settings import LAST_SEED, MOST_PATHS
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by vsdn fit.")]

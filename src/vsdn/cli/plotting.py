@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from vsdn.charts import MOST_SHOWN
+from vsdn.answers.questions import DRAWS
 from vsdn.cli.console import warnings_as_remarks
 from vsdn.cli.options import Data, Draws, IdColumn, Quiet, Run, Seed, TimeColumn, words
 from vsdn.cli.tables import check_outputs, open_run
-from vsdn.frames import Columns
-from vsdn.questions import DRAWS
+from vsdn.plots.charts import MOST_SHOWN
+from vsdn.tables.frames import Columns
 
 
 def plot(

@@ -23,8 +23,8 @@ from vsdn.cli.options import (
     words,
 )
 from vsdn.cli.tables import check_outputs, give, open_run, times_asked
-from vsdn.frames import Columns
 from vsdn.settings import MOST_PATHS
+from vsdn.tables.frames import Columns
 
 
 def sample(

@@ -9,13 +9,13 @@ from typing import Any
 import vsdn
 from vsdn.cli.console import finite, remark
 from vsdn.cli.options import words
-from vsdn.data import Table
 from vsdn.errors import SettingsError
 from vsdn.exported import Exported
 from vsdn.files import check_writable
 from vsdn.fitted import Fitted
-from vsdn.frames import Columns, check_suffix, csv_bytes, write_frame
-from vsdn.panels import SUFFIXES
+from vsdn.plots.panels import SUFFIXES
+from vsdn.tables.frames import Columns, check_suffix, csv_bytes, write_frame
+from vsdn.tables.table import Table
 
 
 def open_run(run: Path, data: Path, columns: Columns, quiet: bool) -> tuple[Fitted, Table]:

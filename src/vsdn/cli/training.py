@@ -12,9 +12,9 @@ from vsdn.cli.console import print_values, remark
 from vsdn.cli.options import Data, IdColumn, Json, Quiet, Run, Seed, TimeColumn
 from vsdn.errors import RunError
 from vsdn.fitted import Fitted
-from vsdn.frames import Columns
 from vsdn.models import MODELS
 from vsdn.settings import LAST_SEED, parse_assignments, preset_names, read_config
+from vsdn.tables.frames import Columns
 
 
 def demo(

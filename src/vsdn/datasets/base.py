@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vsdn.data import Table
 from vsdn.errors import DataError, SettingsError
+from vsdn.tables.table import Table
 
 FOLDER_VARIABLE = "VSDN_DATA"
 

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from vsdn.data import Table
 from vsdn.datasets.base import Dataset, Parts, check_fold, tabulate
 from vsdn.errors import DataError, SettingsError
+from vsdn.tables.table import Table
 
 STEP = 0.05
 NUM_STEPS = 199  # grid points, from 0 to 9.9

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from vsdn.data import Table
 from vsdn.datasets import mocap
 from vsdn.datasets.base import (
     Dataset,
@@ -25,6 +24,7 @@ from vsdn.datasets.base import (
 )
 from vsdn.datasets.motion import Recording, check_frames, whole_table
 from vsdn.errors import DataError
+from vsdn.tables.table import Table
 
 NUM_GIVEN = 3  # frames that are shown
 NUM_FRAMES = 300

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vsdn.data import Table
 from vsdn.datasets.base import Parts
 from vsdn.errors import DataError
+from vsdn.tables.table import Table
 
 LEAST_STD = 1e-4  # what varies less counts as constant, and keeps its unit
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from vsdn.data import Table
 from vsdn.datasets.base import Dataset, Parts, Source, check_fold, find_source, read_source, tabulate, with_notes
 from vsdn.errors import DataError
+from vsdn.tables.table import Table
 
 VARIABLES = ("prcp", "snow", "snwd", "tmax", "tmin")
 COLUMNS = ("ID", "Time", *(f"{kind}_{i}" for kind in ("Value", "Mask") for i in range(5)))

@@ -10,9 +10,9 @@ import jax.random as jr
 from jax.nn import logsumexp
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries
-from vsdn.keepers import Foretold
+from vsdn.grids.grid import Grid, Queries
 from vsdn.likelihoods import FAMILIES, Likelihood
+from vsdn.memories.keepers import Foretold
 from vsdn.models.drawing import draw_series
 from vsdn.nets import ACTIVATIONS
 from vsdn.particles import effective_size

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid
+from vsdn.grids.grid import Grid
 from vsdn.likelihoods import Likelihood
 from vsdn.particles import POOR, effective_size, either, systematic
 

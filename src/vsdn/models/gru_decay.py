@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, last_seen
-from vsdn.memories import AbstractMemory
+from vsdn.grids.grid import Grid, Queries, last_seen
+from vsdn.memories.memory import AbstractMemory
 from vsdn.models.recurrent import Recurrent, make_recurrent
 from vsdn.settings import ModelSettings
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vsdn.grids import Grid, at_rows
-from vsdn.guesses import Preparation
+from vsdn.grids.grid import Grid, at_rows
 from vsdn.likelihoods import Likelihood
-from vsdn.memories import AbstractFlow, AbstractFlowingMemory, Memory
+from vsdn.memories.guessing import Preparation
+from vsdn.memories.memory import AbstractFlow, AbstractFlowingMemory, Memory
 from vsdn.models.base import Evidence, make_decoder, make_likelihood, masked_log_lik
 from vsdn.models.recurrent import AbstractRecurrent
 from vsdn.settings import ModelSettings

@@ -15,8 +15,8 @@ from jax.export import is_symbolic_dim
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, last_row, last_told, until, within
-from vsdn.memories import ODERNN
+from vsdn.grids.grid import Grid, Queries, last_row, last_told, until, within
+from vsdn.memories.memory import ODERNN
 from vsdn.models.base import AbstractModel, Answer
 from vsdn.nets import ACTIVATIONS, bounded_exp
 from vsdn.sde import Noise, brownian, path_noise, path_seed

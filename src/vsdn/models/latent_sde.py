@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, at_rows, last_row
+from vsdn.grids.grid import Grid, at_rows, last_row
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import Evidence, Field, make_decoder, make_likelihood, masked_log_lik
 from vsdn.models.latent import AbstractLatent, Reading, Recognition

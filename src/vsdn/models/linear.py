@@ -9,7 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vsdn.errors import SettingsError
-from vsdn.grids import Grid, Queries, last_row, since_row, within
+from vsdn.grids.grid import Grid, Queries, last_row, since_row, within
 from vsdn.kalman import (
     Belief,
     Filtered,

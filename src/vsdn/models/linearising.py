@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, within
+from vsdn.grids.grid import Grid, Queries, within
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import AbstractOnline, Answer
 from vsdn.models.trying import LATER_ROWS, along, some_at_once, visit_later

@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries
+from vsdn.grids.grid import Grid, Queries
 from vsdn.models.base import AbstractOnline, Answer, Evidence, masked_log_lik
 from vsdn.models.linearising import linearise
 from vsdn.models.trying import look_again

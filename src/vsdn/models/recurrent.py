@@ -7,9 +7,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries
+from vsdn.grids.grid import Grid, Queries
 from vsdn.likelihoods import Likelihood
-from vsdn.memories import AbstractMemory
+from vsdn.memories.memory import AbstractMemory
 from vsdn.models.base import foretold, make_decoder, make_likelihood
 from vsdn.models.pathless import AbstractPathless
 from vsdn.settings import ModelSettings

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from vsdn import fused
-from vsdn.grids import Grid
+from vsdn.grids.grid import Grid
 from vsdn.models.base import Evidence
 from vsdn.models.vsdn import VSDN
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, last_seen
+from vsdn.grids.grid import Grid, Queries, last_seen
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import make_likelihood
 from vsdn.models.pathless import AbstractPathless

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vsdn.grids import Grid, Queries, last_row, query_keys, within
+from vsdn.grids.grid import Grid, Queries, last_row, query_keys, within
 from vsdn.likelihoods import Likelihood
 from vsdn.models.base import AbstractOnline, Answer
 from vsdn.particles import effective_size, either

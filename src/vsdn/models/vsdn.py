@@ -10,13 +10,13 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from vsdn import fused
-from vsdn.encoders import AbstractEncoder, Filter, Smoother
-from vsdn.grids import Grid, Queries, at_rows, last_row, until, within
-from vsdn.guesses import Guess, GuessingODERNN
-from vsdn.keepers import Foretold, make_keeper
-from vsdn.keeping import KeepingODERNN
+from vsdn.grids.grid import Grid, Queries, at_rows, last_row, until, within
 from vsdn.likelihoods import Likelihood
-from vsdn.memories import ODERNN, AbstractODERNN, Memory
+from vsdn.memories.encoders import AbstractEncoder, Filter, Smoother
+from vsdn.memories.guessing import Guess, GuessingODERNN
+from vsdn.memories.keepers import Foretold, make_keeper
+from vsdn.memories.keeping import KeepingODERNN
+from vsdn.memories.memory import ODERNN, AbstractODERNN, Memory
 from vsdn.models.base import AbstractOnline, Answer, Evidence, Field, foretold, make_likelihood, masked_log_lik
 from vsdn.models.trying import look_again
 from vsdn.nets import ACTIVATIONS, Diffusion, Drift, SplitMLP

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from vsdn.files import replacing
-from vsdn.panels import COLOURS
+from vsdn.plots.panels import COLOURS
 from vsdn.reproduction.curves import CURVE_DIGITS, PARTS, CurveOf
 from vsdn.reproduction.plans import SCORES, Plan, Row
 from vsdn.reproduction.tables import HEADINGS, Book, Finished, Spread

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from vsdn.answers.questions import DRAWS
 from vsdn.errors import SettingsError
-from vsdn.questions import DRAWS
 from vsdn.settings import Section, Settings, first_fault, read_preset
 
 PRESETS = ("paper", "tuned")

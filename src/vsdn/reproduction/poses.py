@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsdn.data import Table
 from vsdn.datasets import DATASETS, mocap
 from vsdn.datasets.asf import Skeleton
 from vsdn.datasets.base import Parts
@@ -18,6 +17,7 @@ from vsdn.reproduction.plans import Asked, Plan, Posed, Row
 from vsdn.reproduction.tables import finished
 from vsdn.reproduction.worker import limited
 from vsdn.skeletons import FAR, draw_animation, draw_strip, joints, unseen_before
+from vsdn.tables.table import Table
 
 FPS = 120.0
 STRIDE = 5  # frames from one of an animation to the next

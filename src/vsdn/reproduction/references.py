@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vsdn import evaluation
+from vsdn.answers import evaluation
 from vsdn.datasets import double_ou, ushcn
 from vsdn.datasets.base import Parts
 from vsdn.errors import SettingsError

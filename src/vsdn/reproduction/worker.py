@@ -18,20 +18,20 @@ import numpy as np
 
 from vsdn import checkpoint
 from vsdn.checkpoint import Config
-from vsdn.data import Table
 from vsdn.datasets import DATASETS
 from vsdn.datasets.base import Parts
 from vsdn.errors import RunError, VsdnError
 from vsdn.files import read_json, write_json
 from vsdn.fitted import Fitted
 from vsdn.fitting import fingerprint, fit, resume
-from vsdn.planning import choose, make_plan
 from vsdn.reproduction.jobs import Job, Result, result_path, write_result
 from vsdn.reproduction.provenance import versions
 from vsdn.reproduction.references import REFERENCES
 from vsdn.runs import model_shapes
 from vsdn.settings import Settings
-from vsdn.training import first_state
+from vsdn.tables.table import Table
+from vsdn.training.loop import first_state
+from vsdn.training.planning import choose, make_plan
 
 TICK = 5.0  # seconds between two notes of the cost
 

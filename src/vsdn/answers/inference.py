@@ -1,0 +1,228 @@
+"""Answers of a model for the series of a table: statistics of the mixture over paths, in the user's units."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from vsdn import metrics
+from vsdn.answers.methods import Method, by_prior
+from vsdn.answers.questions import Chunk, Forecast, Frame, Request, ask, chunk_size, chunks_of, in_units, series_keys
+from vsdn.grids.grid import Grid, Queries, query_keys
+from vsdn.grids.marching import make_grids
+from vsdn.likelihoods import Likelihood
+from vsdn.models import AbstractModel, Answer
+from vsdn.models.base import AbstractOnline
+from vsdn.tables.table import Table
+
+MEASUREMENT = 0xFFFF_FFFD  # where a key's tree of paths has none
+
+
+class Scores(NamedTuple):
+    """Of each query and variable, in the user's units."""
+
+    nll: np.ndarray
+    square: np.ndarray
+    crps: np.ndarray
+    pit: np.ndarray
+
+
+def forecast(
+    model: AbstractModel,
+    frame: Frame,
+    request: Request,
+    *,
+    levels: Sequence[float],
+    num_samples: int,
+    seed: int,
+    method: Method = by_prior,
+    latent: bool = False,
+) -> Forecast:
+    """Mean, deviation and quantiles of the mixture over paths, at each query; or of the latent state, in the model's
+    own units."""
+    asked = Asked(method, _state_statistics if latent else _statistics, num_samples, tuple(levels))
+    parts = _answer(model, frame, request, _no_truth(request), asked, seed=seed)
+    return Forecast(*parts) if latent else in_units(frame.scaler, *parts)
+
+
+def _no_truth(request: Request) -> np.ndarray:
+    """What stands for the truth where nothing is held against it."""
+    return np.zeros((len(request.times), len(request.table.variables)))
+
+
+def draws(
+    model: AbstractModel, frame: Frame, request: Request, *, num_samples: int, seed: int, method: Method
+) -> np.ndarray:
+    """(query, draw, channel): values along whole paths, so that those of one draw go together."""
+    values, *_ = _answer(
+        model, frame, request, _no_truth(request), Asked(method, _measurements, num_samples), seed=seed
+    )
+    return frame.scaler.unscale(values)
+
+
+def paths(
+    model: AbstractModel, frame: Frame, request: Request, *, num_samples: int, seed: int, method: Method
+) -> np.ndarray:
+    """(query, draw, latent): latent states along whole paths, in the model's own units."""
+    return _answer(model, frame, request, _no_truth(request), Asked(method, _states, num_samples), seed=seed)[0]
+
+
+def coupled(
+    model: AbstractModel, frame: Frame, request: Request, together: np.ndarray, *, seed: int, method: Method
+) -> np.ndarray:
+    """(query, draw, channel): values with the law of `method` at each query, whatever else is asked, that go together
+    as `together` does: by its ranks (ensemble copula coupling; Schefzik, Thorarinsdottir and Gneiting, 2013)."""
+    random = np.random.default_rng(seed)
+    order = np.lexsort((random.random(together.shape), together), axis=1)  # of equals by chance
+    levels = (order.argsort(axis=1) + random.random(together.shape)) / together.shape[1]
+    asked = Asked(method, _at_levels, together.shape[1])
+    return frame.scaler.unscale(_answer(model, frame, request, levels, asked, seed=seed)[0])
+
+
+def row_draws(
+    model: AbstractOnline, frame: Frame, table: Table, *, num_samples: int, num_particles: int = 1, seed: int
+) -> np.ndarray:
+    """(row, draw, channel): values at every row of a table, those with nothing seen too, that go together."""
+    grids, keys = make_grids(table, frame.scaler, frame.marching), series_keys(table.ids, seed)
+    values = np.empty((len(table.times), num_samples, len(table.variables)))
+    most_points, most_rows = int(grids.num_points.max()) + 1, int(grids.num_rows.max())
+    size = chunk_size(table.num_series, most_points * num_samples * num_particles)
+    for chunk, filled in chunks_of(table.num_series, size):
+        padded = grids.pad(filled, most_points, most_rows)
+        parts = np.asarray(_row_draws(model, padded, keys[filled], num_samples, num_particles))
+        for series, part in zip(chunk, parts, strict=False):
+            rows = slice(table.starts[series], table.starts[series + 1])
+            values[rows] = part[:, : rows.stop - rows.start].swapaxes(0, 1)
+    return frame.scaler.unscale(values)
+
+
+@eqx.filter_jit
+def _row_draws(model: AbstractOnline, grids: Grid, keys: PRNGKeyArray, num_samples: int, num_particles: int) -> Array:
+    many = {"num_samples": num_samples, "num_particles": num_particles}
+    return jax.vmap(lambda grid, key: model.sample_rows(grid, **many, key=key))(grids, keys)
+
+
+def log_likelihoods(
+    model: AbstractModel, frame: Frame, table: Table, *, num_samples: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of each series in the user's units, and the effective number of paths where they were fewest (NaN: exact)."""
+    grids, keys = make_grids(table, frame.scaler, frame.marching), series_keys(table.ids, seed)
+    most_points, most_rows = int(grids.num_points.max()) + 1, int(grids.num_rows.max())
+    size, parts = chunk_size(table.num_series, most_points * num_samples), []
+    for chunk, filled in chunks_of(table.num_series, size):
+        pair = _log_likelihoods(model, grids.pad(filled, most_points, most_rows), keys[filled], num_samples)
+        parts.append(np.stack(pair)[:, : len(chunk)])
+    log_lik, least = np.concatenate(parts, axis=1)
+    unit = np.bincount(table.series_of_row, table.mask @ np.log(frame.scaler.std), minlength=table.num_series)
+    return log_lik - unit, least
+
+
+@eqx.filter_jit
+def _log_likelihoods(model: AbstractModel, grids: Grid, keys: PRNGKeyArray, num_samples: int) -> tuple[Array, Array]:
+    return jax.vmap(lambda grid, key: model.log_likelihood(grid, num_samples=num_samples, key=key))(grids, keys)
+
+
+def score(
+    model: AbstractModel,
+    frame: Frame,
+    request: Request,
+    truth: np.ndarray,
+    *,
+    num_samples: int,
+    seed: int,
+    method: Method = by_prior,
+) -> Scores:
+    """How well each query is foretold, against the truth (query, channel)."""
+    asked = Asked(method, _scores, num_samples)
+    nll, square, crps, pit, *_ = _answer(model, frame, request, frame.scaler.scale(truth), asked, seed=seed)
+    spread = frame.scaler.std
+    return Scores(nll + np.log(spread), square * spread**2, crps * spread, pit)
+
+
+class Asked(NamedTuple):
+    """How a question is answered, and what is wanted of the answer: nothing that changes from call to call, for each
+    is compiled."""
+
+    method: Method
+    summarise: Callable[["Said", "Asked"], tuple[Array, ...]]
+    num_samples: int
+    levels: tuple[float, ...] = ()
+
+
+class Said(NamedTuple):
+    """The answer for one series, and what it is held against."""
+
+    likelihood: Likelihood
+    answer: Answer
+    truth: Array
+    keys: PRNGKeyArray  # one a query
+
+
+def _statistics(said: Said, asked: Asked) -> tuple[Array, ...]:
+    return statistics(said.likelihood, said.answer.params, levels=asked.levels)
+
+
+def statistics(likelihood: Likelihood, params: Array, *, levels: tuple[float, ...]) -> tuple[Array, Array, Array]:
+    """Mean, deviation and quantiles (query, channel, level) of a mixture at each query, in the model's units."""
+    quantiles = metrics.quantiles(likelihood, params, levels)
+    return metrics.mean(likelihood, params), metrics.std(likelihood, params), jnp.moveaxis(quantiles, 0, -1)
+
+
+def _state_statistics(said: Said, asked: Asked) -> tuple[Array, ...]:
+    states = said.answer.states
+    assert states is not None
+    quantiles = jnp.quantile(states, jnp.asarray(asked.levels, states.dtype), axis=0)
+    return states.mean(axis=0), states.std(axis=0), jnp.moveaxis(quantiles, 0, -1)
+
+
+def _scores(said: Said, asked: Asked) -> tuple[Array, ...]:
+    likelihood, params, y = said.likelihood, said.answer.params, said.truth
+    square = (metrics.mean(likelihood, params) - y) ** 2
+    density, pit = metrics.log_prob(likelihood, params, y), metrics.cdf(likelihood, params, y)
+    return -density, square, metrics.crps(likelihood, params, y), pit
+
+
+def _at_levels(said: Said, asked: Asked) -> tuple[Array, ...]:
+    """Quantiles (query, draw, channel), whose levels stand in the place of the truth."""
+    levels = said.truth.swapaxes(0, 1)
+    return (metrics.quantiles_at(said.likelihood, said.answer.params, levels).swapaxes(0, 1),)
+
+
+def _states(said: Said, asked: Asked) -> tuple[Array, ...]:
+    assert said.answer.states is not None
+    return (said.answer.states.swapaxes(0, 1),)
+
+
+def _measurements(said: Said, asked: Asked) -> tuple[Array, ...]:
+    draw = lambda params, key: said.likelihood.sample(params, key=key)
+    return (jax.vmap(draw, (1, 0))(said.answer.params, said.keys),)
+
+
+@eqx.filter_jit
+def _summaries(
+    model: AbstractModel, grid: Grid, queries: Queries, truth: Array, keys: PRNGKeyArray, asked: Asked
+) -> tuple[Array, ...]:
+    """What is wanted of the answer to each query of each series; compiled once a shape, whoever asks."""
+    answer = asked.method(model, grid, queries, num_samples=asked.num_samples, keys=keys)
+    keys = jax.vmap(lambda queries, key: query_keys(queries, jr.fold_in(key, MEASUREMENT)))(queries, keys)
+    one = lambda answer, truth, keys: asked.summarise(Said(model.likelihood, answer, truth, keys), asked)
+    parts = jax.vmap(one)(answer._replace(size=None), truth, keys)
+    return parts if answer.size is None else (*parts, answer.size)
+
+
+def _answer(
+    model: AbstractModel, frame: Frame, request: Request, truth: np.ndarray, asked: Asked, *, seed: int
+) -> list[np.ndarray]:
+    """What is wanted of every query, in the order asked."""
+
+    def answer(chunk: Chunk) -> tuple[Array, ...]:
+        own = jnp.asarray(truth[chunk.places])
+        return _summaries(model, chunk.grid, chunk.queries, own, chunk.keys, asked)
+
+    in_pairs = asked.method is not by_prior
+    return ask(answer, frame, request, num_samples=asked.num_samples, seed=seed, in_pairs=in_pairs)

@@ -1,0 +1,116 @@
+"""The ways to answer a question, by name: what is foretold, filtered or interpolated, for a batch of series."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+from jaxtyping import Array, Key
+
+from vsdn.errors import SettingsError
+from vsdn.grids.grid import Grid, Queries
+from vsdn.models import AbstractModel, Answer
+from vsdn.models.base import AbstractOnline
+from vsdn.models.linearising import linearise
+from vsdn.models.trying import try_values
+from vsdn.models.vsdn import VSDN
+
+Method = Callable[..., Answer]  # (model, grids, queries, *, num_samples, keys), all with a leading batch axis
+
+
+def by_prior(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
+    """Each query from the rows before it, as they are in memory; the latent paths take no other account of them."""
+    return Answer(model.batch_forecast(grids, queries, num_samples=num_samples, keys=keys))
+
+
+def _row_by_row(name: str) -> Method:
+    """The method of a model that answers for each row given itself and those before; the queries are the rows."""
+
+    def ask(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
+        one = lambda grid, key: getattr(model, name)(grid, num_samples=num_samples, key=key)
+        answer, count = jax.vmap(one)(grids, keys), queries.point.shape[1]
+        many = lambda part: None if part is None else part[:, :, :count]
+        size = None if answer.size is None else answer.size[:, :count]
+        return Answer(answer.params[:, :, :count], many(answer.states), size)
+
+    return ask
+
+
+def _one_by_one(name: str) -> Method:
+    """The method of a model that answers the queries of one series."""
+
+    def ask(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
+        one = lambda grid, queries, key: getattr(model, name)(grid, queries, num_samples=num_samples, key=key)
+        return jax.vmap(one)(grids, queries, keys)
+
+    return ask
+
+
+def _by_memory(interpolate: Callable[..., Answer]) -> Method:
+    """The method of all models that go along with their data, whose memory is asked about the queries of one series."""
+
+    def ask(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
+        one = lambda grid, queries, key: interpolate(model, grid, queries, num_samples=num_samples, key=key)
+        return jax.vmap(one)(grids, queries, keys)
+
+    return ask
+
+
+by_filter = _row_by_row("filter")
+by_memory = _row_by_row("memory_filter")
+by_particles = _one_by_one("particle_forecast")
+by_interpolation = _one_by_one("interpolate")
+by_smoothing = _one_by_one("particle_interpolate")
+by_posterior = _one_by_one("posterior_interpolate")
+by_linearising = _by_memory(linearise)
+by_trying = _by_memory(try_values)
+
+FORECASTS: dict[str, Method] = {"prior": by_prior, "particles": by_particles}
+INTERPOLATIONS: dict[str, Method] = {
+    "particles": by_smoothing,
+    "posterior": by_posterior,
+    "linearised": by_linearising,
+    "tried": by_trying,
+}
+
+
+OF_MEMORY = (by_linearising, by_trying)  # not of paths: what they say of several times does not go together
+
+
+class Ways(NamedTuple):
+    """How a model is asked when no method is named."""
+
+    forecast: Method
+    filter: Method
+    interpolate: Method
+
+
+def own_ways(model: AbstractModel, *, by_memory_alone: bool) -> Ways:
+    """The ways of a model. Those of a VSDN depend on how it learned: if its memory was told of every row and the epoch
+    kept by forecasts of single values, all is kept there and its latent paths tell nothing, so that the memory is
+    asked, as that of other models is."""
+    if not isinstance(model, VSDN):
+        return Ways(by_prior, by_filter, by_interpolation)
+    if by_memory_alone:
+        return Ways(by_prior, by_memory, by_linearising)
+    return Ways(by_particles, by_filter, by_interpolation)
+
+
+def find_forecast(model: AbstractModel, name: str | None, own: Method = by_prior) -> Method:
+    """The way to forecast that is asked for; the model's own if none is."""
+    return own if name is None else _find(FORECASTS, model, name)
+
+
+def find_interpolation(model: AbstractModel, name: str | None, own: Method = by_interpolation) -> Method:
+    """The way to interpolate that is asked for; the model's own if none is."""
+    return own if name is None else _find(INTERPOLATIONS, model, name)
+
+
+def _find(methods: dict[str, Method], model: AbstractModel, name: str) -> Method:
+    if name not in methods:
+        raise SettingsError(f"the methods are {', '.join(methods)}, but not {name!r}")
+    method = methods[name]
+    if method in OF_MEMORY and not isinstance(model, AbstractOnline):
+        raise SettingsError(f"method {name!r} asks a memory that goes along with the data: latent-* have none")
+    if method is not by_prior and method not in OF_MEMORY and not isinstance(model, VSDN):
+        raise SettingsError(f"method {name!r} is for vsdn-f and vsdn-s, which have a latent SDE with a posterior")
+    return method

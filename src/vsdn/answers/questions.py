@@ -1,0 +1,348 @@
+"""Questions to a forecaster: which times of which series are asked for, a chunk at a time, and the answers as a frame.
+
+Nothing here knows a model: whoever answers is handed grids, queries and keys.
+"""
+
+import datetime as dt
+import math
+import re
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import jax
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from vsdn.batches import Batches
+from vsdn.errors import DataError, FewParticlesWarning, LeftOutWarning, SettingsError
+from vsdn.grids.branching import QuerySet, make_queries
+from vsdn.grids.grid import Grid, Queries
+from vsdn.grids.marching import GridSet, Marching, make_grids
+from vsdn.settings import LAST_SEED, MOST_PATHS
+from vsdn.tables.files import listing, shorten
+from vsdn.tables.frames import Columns, answer_columns, parse_times, read_queries, time_column, to_frame
+from vsdn.tables.table import Layout, Scaler, Table, TimeAxis
+
+QUANTILES = (0.05, 0.5, 0.95)
+DRAWS = 128
+MOST_QUERIES = 10**8
+STEP_WANTED = "every wants a step above 0, and until a time to go to"
+MEMORY = 2**28  # bytes of latent states held at once
+FEW = 5.0  # effective particles: with fewer, an answer says so
+NUM_BUCKETS = 2  # padded lengths, each of which is compiled
+
+
+Step = float | dt.timedelta | np.timedelta64
+
+
+class Forecast(NamedTuple):
+    """One row a query, one column a variable, in the user's units."""
+
+    mean: np.ndarray
+    std: np.ndarray
+    quantiles: np.ndarray  # (query, channel, level)
+    size: np.ndarray | None = None  # (query,) the effective number of particles, if they were weighed
+
+
+class Request(NamedTuple):
+    """What is asked: queries (series number, time) of a table that holds all that may be seen."""
+
+    table: Table
+    series: np.ndarray
+    times: np.ndarray
+
+
+class Frame(NamedTuple):
+    """What a model's numbers mean: its scaler and how its grids march."""
+
+    scaler: Scaler
+    marching: Marching
+    num_buckets: int = NUM_BUCKETS
+
+
+class Chunk(NamedTuple):
+    """Some series that are asked about at once, with a leading batch axis."""
+
+    grid: Grid
+    queries: Queries
+    keys: PRNGKeyArray
+    places: np.ndarray  # of the queries in the request
+    real: np.ndarray  # which of them are no padding
+
+
+def make_request(
+    table: Table,
+    axis: TimeAxis,
+    times: Any,
+    *,
+    every: Step | None,
+    until: Any,
+    at: Any,
+    columns: Columns = Columns(),
+    known: Columns = Columns(),
+    within: bool = False,
+) -> Request:
+    """The request for `times` of each series, or `every` step after its last observation (`within`: from its first on)
+    `until` a time, or the id, time rows of the table `at`."""
+    if sum(choice is not None for choice in (times, every, at)) != 1:
+        raise SettingsError("say when: times, or every with until, or at (a table of id and time)")
+    if until is not None and every is None:
+        raise SettingsError("until goes with every, and with neither times nor at")
+    if at is not None:
+        ids, moments = read_queries(at, axis=axis, columns=columns, known=known)
+        return Request(table, find_series(table, ids, len(moments)), moments)
+    if times is not None:
+        moments = parse_times(times, axis)
+        if not len(moments):
+            raise DataError("at least one time was expected, but the list of times is empty")
+        series = np.repeat(np.arange(table.num_series), len(moments))
+        return Request(table, series, np.tile(moments, table.num_series))
+    assert every is not None
+    step, end = _read_step(every, axis), None if until is None else float(parse_times([until], axis)[0])
+    request = _steps_within(table, step, end) if within else _steps_ahead(table, step, end)
+    if not len(request.times):
+        since = "from the first observation of any series on" if within else "after the last observation of any series"
+        raise DataError(f"until {until} leaves no step of {every} {since}")
+    _warn_of_left_out(request, until)
+    return request
+
+
+def _read_step(every: Any, axis: TimeAxis) -> float:
+    """A step in the axis' unit, of a number or, where times are dates, of a difference between dates."""
+    if isinstance(every, np.timedelta64):
+        every = every.astype("timedelta64[us]").item()
+    if isinstance(every, dt.timedelta):  # pandas' too
+        if axis.kind == "number":
+            raise SettingsError(f"every wants a number, as the model's times are numbers, but got {shorten(every)}")
+        every = every.total_seconds() / axis.seconds
+    if not isinstance(every, Real) or not float(every) > 0:
+        raise SettingsError(STEP_WANTED)
+    return float(every)
+
+
+def _warn_of_left_out(request: Request, until: Any) -> None:
+    """Nothing; says so if some series have none of the steps that were asked for."""
+    table = request.table
+    out = np.setdiff1d(np.arange(table.num_series), request.series)
+    if len(out):
+        have, are = ("have", "are") if len(out) > 1 else ("has", "is")
+        said = f"{len(out)} series {have} no step up to {until} and {are} left out: {listing(table.ids[out].tolist())}"
+        warnings.warn(said, LeftOutWarning, stacklevel=2)
+
+
+def _steps_ahead(table: Table, every: float, end: float | None) -> Request:
+    """Every step after the last observation of each series, until a time."""
+    if end is None:
+        raise SettingsError(STEP_WANTED)
+    return _steps(table, table.times[table.starts[1:] - 1], np.full(table.num_series, end), every, first=1)
+
+
+def _steps_within(table: Table, every: float, end: float | None) -> Request:
+    """Every step from the first observation of each series to its last, or until a time."""
+    first, last = table.times[table.starts[:-1]], table.times[table.starts[1:] - 1]
+    return _steps(table, first, last if end is None else np.full(table.num_series, end), every, first=0)
+
+
+def _steps(table: Table, begin: np.ndarray, end: np.ndarray, every: float, *, first: int) -> Request:
+    with np.errstate(over="ignore"):
+        counts = np.maximum(np.floor((end - begin) / every + 1e-9) + 1 - first, 0)
+    if counts.sum() > MOST_QUERIES:
+        raise SettingsError(f"a step of {every} asks for more than {MOST_QUERIES:,} times in all")
+    counts = counts.astype(int)
+    series = np.repeat(np.arange(table.num_series), counts)
+    place = np.arange(len(series)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return Request(table, series, begin[series] + every * (place + first))
+
+
+def find_series(table: Table, ids: np.ndarray | None, count: int = 1) -> np.ndarray:
+    """The number of each id, 3.0 and 3 being alike; an id that the table does not have is refused."""
+    if ids is None:
+        if table.num_series > 1:
+            raise DataError("the table of times has no id column, but the data has more than one series")
+        return np.zeros(count, np.int64)
+    names = [str(name) for name in table.ids.tolist()]
+    number = {_whole(name): place for place, name in enumerate(names)}
+    number |= {name: place for place, name in enumerate(names)}
+    asked = [name if (name := str(id)) in number else _whole(name) for id in ids.tolist()]
+    try:
+        return np.array([number[name] for name in asked], np.int64)
+    except KeyError as missing:
+        raise DataError(f"series {missing.args[0]} is asked for, but the data has no observation of it") from None
+
+
+def _whole(name: str) -> str:
+    """The id 3 of 3.0, which pandas makes of whole numbers; any other as it is."""
+    return name[:-2] if re.fullmatch(r"-?\d+\.0", name) else name
+
+
+def as_list(values: Any) -> list[Any]:
+    """What is given, one or many, as a list."""
+    alone = isinstance(values, str) or not isinstance(values, Iterable) or getattr(values, "shape", None) == ()
+    return [values] if alone else list(values)
+
+
+def ask(
+    answer: Callable[[Chunk], Sequence[Array]],
+    frame: Frame,
+    request: Request,
+    *,
+    num_samples: int,
+    seed: int,
+    in_pairs: bool = False,
+) -> list[np.ndarray]:
+    """What `answer` says of every query, in the order asked; few series at a time bound the memory. `in_pairs`: the
+    samples of a series are compared with each other."""
+    table, scaler, marching = request.table, frame.scaler, frame.marching
+    queries = make_queries(table, scaler, marching, request.series, request.times)
+    grids = make_grids(table, scaler, marching, tail=queries.tail)
+    answers: list[np.ndarray] = []
+    width = num_samples * (num_samples if in_pairs else 1)
+    for chunk in _chunks(grids, queries, series_keys(table.ids, seed), frame.num_buckets, num_samples, width):
+        parts = answer(chunk)
+        if not answers:
+            answers = [np.empty((len(request.times), *part.shape[2:])) for part in parts]
+        for whole, part in zip(answers, parts, strict=True):
+            whole[chunk.places[chunk.real]] = np.asarray(part)[chunk.real]
+    return answers
+
+
+def _chunks(
+    grids: GridSet, queries: QuerySet, keys: PRNGKeyArray, num_buckets: int, num_samples: int, at_once: int
+) -> Iterator[Chunk]:
+    """The series that are asked about, a chunk at a time."""
+    counts = np.diff(queries.starts)
+    asked = np.flatnonzero(counts)
+    longest = int(grids.num_points[asked].max() + counts.max())
+    size = chunk_size(len(asked), max(num_samples * longest, at_once))
+    batches = Batches.make(grids, size, num_buckets)
+    for number in range(len(batches.num_points)):
+        mine = asked[batches.bucket[asked] == number]
+        for chunk in np.split(mine, range(size, len(mine), size)) if len(mine) else []:
+            filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
+            num_queries = int(counts[mine].max())
+            grid = grids.pad(filled, int(batches.num_points[number]), int(batches.num_rows[number]))
+            padded, places = queries.pad(filled, num_queries), queries.places(filled, num_queries)
+            yield Chunk(grid, padded, keys[filled], *places)
+
+
+def chunk_size(num_series: int, states: int) -> int:
+    """How many series fit into memory at once, each with so many latent states."""
+    return max(1, min(num_series, 1024, MEMORY // (4 * 64 * states)))
+
+
+def chunks_of(num_series: int, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The series, so many at a time, and the same filled up to the size."""
+    for chunk in np.split(np.arange(num_series), range(size, num_series, size)):
+        yield chunk, np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
+
+
+def series_keys(ids: np.ndarray, seed: int) -> PRNGKeyArray:
+    """A key for each series that follows from its id: other series, and their order, change nothing."""
+    codes = np.array([zlib.crc32(str(name).encode()) for name in ids.tolist()], np.uint32)
+    return jax.vmap(lambda code: jr.fold_in(jr.key(seed), code))(codes)
+
+
+def in_units(
+    scaler: Scaler, mean: np.ndarray, std: np.ndarray, quantiles: np.ndarray, size: np.ndarray | None = None
+) -> Forecast:
+    """The forecast in the user's units, of numbers in the model's."""
+    centre, spread = scaler.mean, scaler.std
+    return Forecast(centre + spread * mean, spread * std, centre[:, None] + spread[:, None] * quantiles, size)
+
+
+def answer_frame(
+    request: Request,
+    axis: TimeAxis,
+    answer: Forecast,
+    levels: Sequence[float],
+    variables: tuple[str, ...] | None = None,
+) -> Any:
+    """The answer to a request as a long frame of the user's kind, in the order asked; about the table's variables if
+    no others are named."""
+    table, ids = request.table, request.table.ids[request.series]
+    return forecast_frame(table.layout, axis, variables or table.variables, ids, request.times, answer, levels)
+
+
+def forecast_frame(
+    layout: Layout,
+    axis: TimeAxis,
+    variables: tuple[str, ...],
+    ids: np.ndarray,
+    times: np.ndarray,
+    answer: Forecast,
+    levels: Sequence[float],
+) -> Any:
+    """The forecast as a long frame of the user's kind, queries in the order asked, whose ids and times are given."""
+    columns = answer_columns(
+        (layout.id, np.repeat(ids, len(variables))),
+        (layout.time, np.repeat(time_column(times, axis), len(variables))),
+        ("variable", np.tile(np.array(variables, object), len(times))),
+        ("mean", answer.mean.ravel()),
+        ("std", answer.std.ravel()),
+        *((level_name(level), answer.quantiles[..., number].ravel()) for number, level in enumerate(levels)),
+        *(() if answer.size is None else [("ess", np.repeat(answer.size, len(variables)))]),
+    )
+    return to_frame(columns, layout.backend, timezone=axis.timezone)
+
+
+def warn_of_few(table: Table, series: np.ndarray, size: np.ndarray) -> None:
+    """Nothing; says so if particles were few, where they were fewest."""
+    if np.isnan(size).all() or np.nanmin(size) >= FEW:
+        return
+    worst = int(np.nanargmin(size))
+    warnings.warn(
+        f"series {table.ids[series[worst]]!s} has no more than {size[worst]:.1f} effective particles at its worst: "
+        f"its answer is rough, and more draws would make it finer",
+        FewParticlesWarning,
+        stacklevel=2,
+    )
+
+
+def draws_frame(request: Request, axis: TimeAxis, draws: np.ndarray, *, with_draw: bool = True) -> Any:
+    """Joint draws (query, draw, channel) as a wide frame: a row for each draw of each query, a column a variable."""
+    table, num_draws = request.table, draws.shape[1]
+    layout = table.layout
+    many = lambda column: np.tile(column, num_draws)
+    columns = answer_columns(
+        (layout.id, many(table.ids[request.series])),
+        ("draw" if with_draw else None, np.repeat(np.arange(num_draws), len(request.times))),
+        (layout.time, many(time_column(request.times, axis))),
+        *((name, draws[..., number].T.ravel()) for number, name in enumerate(table.variables)),
+    )
+    return to_frame(columns, layout.backend, timezone=axis.timezone)
+
+
+def level_name(level: float) -> str:
+    """q05 of 0.05, q50 of 0.5, q2.5 of 0.025."""
+    percent = round(100 * level, 6)
+    return f"q{percent:02.0f}" if percent == round(percent) else f"q{percent:g}"
+
+
+def read_levels(levels: Any) -> tuple[float, ...]:
+    """The levels of quantiles, of one or of many; what is none, or would be called as another is, is refused."""
+    names: dict[str, Any] = {}
+    for level in as_list(levels):
+        if not isinstance(level, Real) or not 0 < float(level) < 1:
+            raise SettingsError(f"a quantile lies between 0 and 1, but {shorten(level)} was given")
+        name = level_name(float(level))
+        if name in names:
+            raise SettingsError(f"quantiles {names[name]} and {level} were given, but both would be called {name}")
+        names[name] = level
+    return tuple(map(float, names.values()))
+
+
+def check_draws(draws: Any, seed: Any = 0) -> None:
+    """Nothing, or an error: these are no number of draws and no seed."""
+    check_whole("draws", draws, most=MOST_PATHS)
+    check_whole("seed", seed, least=0, most=LAST_SEED)
+
+
+def check_whole(name: str, value: Any, *, least: int = 1, most: float = math.inf) -> None:
+    """Nothing, or an error: a setting is no whole number, or out of bounds."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or not least <= int(value) <= most:
+        bounds = f"from {least} to {most:,}" if most < math.inf else f"of {least} or more"
+        raise SettingsError(f"{name} wants a whole number {bounds}, but {shorten(value)} was given")

@@ -1,0 +1,1 @@
+"""Grids: each series on its own exact times, and where queries branch off."""

@@ -1,0 +1,1 @@
+"""Online: series followed as their data comes, at constant cost."""

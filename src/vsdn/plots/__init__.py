@@ -1,0 +1,1 @@
+"""Pictures: what they show, as panels, and how panels are drawn."""

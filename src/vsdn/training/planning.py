@@ -1,0 +1,253 @@
+"""From a table and settings to what a training run needs: open settings chosen, parts held out, batches made."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from vsdn.batches import Batches
+from vsdn.errors import DataError, SettingsError
+from vsdn.grids.marching import Marching, check_steps, make_grids
+from vsdn.settings import DataSettings, ModelSettings, Settings
+from vsdn.tables.files import listing
+from vsdn.tables.frames import parse_times
+from vsdn.tables.table import Scaler, Table, TimeAxis, default_max_step, default_time_scale
+
+PERIODS = {"hour": 3600.0, "day": 86400.0, "week": 604800.0, "month": 2629746.0, "year": 31556952.0}  # seconds
+ENOUGH_SERIES = 10  # to hold out whole series; with fewer, the last rows of each are held out
+SEGMENTED = ("vsdn-f", "vsdn-s")  # the models whose evidence can be had in segments
+FLOWING = ("vsdn-f", "vsdn-s", "ode-rnn", "gru-ode")  # the models whose memory need not be told of every row
+KEEPING = ("vsdn-f", "vsdn-s", "ode-rnn")  # the models whose memory can keep values as they were seen
+SPREADING = (*FLOWING, "latent-ode", "latent-sde")  # the models whose memory's units can begin with spans of their own
+NETWORKS = (*SPREADING, "gru-decay")  # the models whose densities are told by networks
+DECODING = (*NETWORKS, "last-value", "mean")  # the models with a density of each value
+HEEDED = {
+    "keep_last": KEEPING,
+    "keep_usual": KEEPING,
+    "keep_trend": KEEPING,
+    "keep_linear": KEEPING,
+    "tell_error": KEEPING,
+    "spread_memory": SPREADING,
+    "even_pull": DECODING,
+}
+WINDOW = 200  # rows of a training piece, where a series is more than twice as long
+
+# A model that reads a series from its end foretells from beginnings of it, so it must learn to read beginnings.
+CUT_SHARES = {"latent-ode": 1.0, "latent-sde": 1.0}
+
+
+class Parts(NamedTuple):
+    """A training table, and a validation table of which some rows are scored."""
+
+    train: Table
+    valid: Table
+    scored: np.ndarray
+
+
+class Plan(NamedTuple):
+    """Everything that a run is made of, but the model."""
+
+    settings: Settings  # none left open
+    scaler: Scaler
+    table: Table  # the training part
+    train: Batches
+    valid: Batches
+    notes: tuple[str, ...]
+
+
+def make_plan(table: Table, valid: Table | None, settings: Settings, scaler: Scaler | None = None) -> Plan:
+    """The plan of a run; `scaler` is the run's own when it is resumed."""
+    if table.num_observations < 2:
+        raise DataError(f"there is only {table.num_observations} observation in all: nothing can be learned from it")
+    parts = hold_out(table, valid, settings.training.valid_share, settings.training.seed)
+    settings = choose(settings, parts.train)
+    scaler = scaler or fit_scaler(parts.train, settings.data.time_scale)
+    marching = make_marching(settings.data, table.axis)
+    for part in (parts.train, parts.valid):
+        check_steps(part, marching)
+    train = parts.train if settings.data.window is None else cut_windows(parts.train, settings.data.window)
+    size, buckets = settings.training.batch_size, settings.data.num_buckets
+    return Plan(
+        settings,
+        scaler,
+        parts.train,
+        Batches.make(make_grids(train, scaler, marching), size, buckets or 1, rest=rest_of(settings, table, scaler)),
+        Batches.make(make_grids(parts.valid, scaler, marching, scored=parts.scored), min(size, 256), 1),
+        notes=(_say(parts, valid), *_unheeded(settings.model), *_on_values(parts.train, settings.model)),
+    )
+
+
+def fit_scaler(table: Table, time_scale: float | None) -> Scaler:
+    """The scaler of the training part; a variable whose deviation is more than a number can hold is refused."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaler = Scaler.fit(table, time_scale)
+    for name, mean, std in zip(table.variables, scaler.mean, scaler.std, strict=True):
+        if not np.isfinite([mean, std]).all():
+            raise DataError(f"the values of variable {name!r} are too large to be scaled: choose another unit for it")
+    return scaler
+
+
+def hold_out(table: Table, valid: Table | None, share: float, seed: int) -> Parts:
+    """The parts: the given validation table, or whole series of the table, or its last rows when series are few."""
+    if valid is not None:
+        return Parts(table, valid, np.ones(len(valid.times), bool))
+    if table.num_series >= ENOUGH_SERIES:
+        order = np.random.default_rng([seed, table.num_series]).permutation(table.num_series)
+        count = max(1, round(share * table.num_series))
+        held = table.select(np.sort(order[:count]))
+        return Parts(table.select(np.sort(order[count:])), held, np.ones(len(held.times), bool))
+    length = np.diff(table.starts)
+    last = np.where(length >= 5, np.ceil(share * length), 0).astype(int)
+    place = np.arange(len(table.times)) - table.starts[table.series_of_row]
+    scored = place >= (length - last)[table.series_of_row]
+    if not scored.any():
+        return Parts(table, table, np.ones(len(table.times), bool))
+    return Parts(table.keep_rows(~scored), table, scored)
+
+
+def _say(parts: Parts, valid: Table | None) -> str:
+    count = int(parts.valid.mask[parts.scored].sum())
+    if valid is not None:
+        return f"validation: {valid.num_series} series, {count} values"
+    if parts.train is parts.valid:
+        return "validation: the training table itself, which is too short to hold out a part"
+    if parts.scored.all():
+        return f"validation: {parts.valid.num_series} series held out at random, {count} values"
+    return f"validation: the last rows of each series held out, {count} values"
+
+
+def _on_values(train: Table, model: ModelSettings) -> tuple[str, ...]:
+    """Which variables never change, so that a density may become too narrow; and of which most values are the same, so
+    that their narrow densities drown all others."""
+    same = np.array([_sameness(train.values[seen, number]) for number, seen in enumerate(train.mask.T)])
+    remedy = "likelihood=student forgives a change, a larger scale_floor leaves room for one"
+    narrow = f"never changes in the training part, so that its forecasts may be too narrow ({remedy})"
+    remedy = "even_pull=0.5 with select_by=crps lets all values pull alike"
+    loud = f"is mostly one value, which may drown the others in training ({remedy})"
+    uneven = model.model in NETWORKS and not model.even_pull
+    asked = [(narrow, same == 1.0), (loud, (same > 0.5) & (same < 1.0) & uneven)]
+    return tuple(f"{said}: {_listed(train.variables, which)}" for said, which in asked if which.any())
+
+
+def _sameness(values: np.ndarray) -> float:
+    """The share of the value in the middle: that of the commonest one, if it is more than half of them."""
+    return float(np.mean(values == np.median(values))) if len(values) else 0.0
+
+
+def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
+    """The first five of the names, and whether there are more."""
+    chosen = [name for name, wanted in zip(names, which, strict=True) if wanted]
+    return ", ".join(chosen[:5]) + (", …" if len(chosen) > 5 else "")
+
+
+def _unheeded(model: ModelSettings) -> tuple[str, ...]:
+    """What is asked of a model that cannot do it: a preset may be for several models, so it is said, not refused."""
+    asked = [name for name, models in HEEDED.items() if getattr(model, name) and model.model not in models]
+    return tuple(f"{name} is for {', '.join(HEEDED[name])}: {model.model} goes without" for name in asked)
+
+
+def choose(settings: Settings, table: Table) -> Settings:
+    """The settings with every open one chosen from the training table."""
+    check(settings)
+    data, training, model = settings.data, settings.training, settings.model
+    rows, channels = np.diff(table.starts), len(table.variables)
+    size = 32 if channels <= 8 else 64 if channels <= 32 else 128
+    time_scale = data.time_scale or default_time_scale(table)
+    window = data.window or (WINDOW if rows.max() > 2 * WINDOW and data.start is None else None)
+    pieces = table.num_series if window is None else int(np.ceil(rows / window).sum())
+    batches = -(-pieces // training.batch_size)
+    epochs = int(np.clip(-(-3000 // batches), 40, 300)) if training.epochs is None else training.epochs
+    return settings.with_values(
+        {
+            "hidden_size": model.hidden_size or size,
+            "latent_size": model.latent_size or (min(4 * channels, 64) if model.model == "linear" else size),
+            "width": model.width or 2 * size,
+            "time_scale": time_scale,
+            "max_step": data.max_step or default_max_step(table),
+            "window": window,
+            "num_buckets": data.num_buckets or int(np.clip(batches // 10, 1, 3)),  # few batches: compile little
+            "cut_share": CUT_SHARES.get(model.model, 0.0) if training.cut_share is None else training.cut_share,
+            "select_by": training.select_by or ("bound" if training.hide_share else "forecasts"),
+            "epochs": 0 if model.model == "mean" else epochs,
+        }
+    )
+
+
+def check(settings: Settings) -> None:
+    """Refuses settings that do not go together."""
+    data, training, model = settings.data, settings.training, settings.model.model
+    if data.window is not None and data.start is not None:
+        raise SettingsError(
+            "a window cuts series into pieces, which have no common start: set window or start, not both"
+        )
+    if training.begin_share and data.start is not None:
+        raise SettingsError(
+            "series that begin at a random row have no common start: set begin_share or start, not both"
+        )
+    if training.stretch and data.periods:
+        raise SettingsError(
+            "series that run faster or slower do not keep to a calendar: set stretch or periods, not both"
+        )
+    if training.rates and not training.stretch:
+        raise SettingsError("rates grow as series run faster: set stretch, too")
+    if settings.objective.save_memory and model not in SEGMENTED:
+        raise SettingsError(f"save_memory is for {' and '.join(SEGMENTED)}, not for {model}")
+    if training.hide_share and model not in FLOWING:
+        raise SettingsError(f"hide_share is for {', '.join(FLOWING)}, not for {model}")
+    if training.given_rows and model not in (*FLOWING, "latent-ode"):
+        raise SettingsError(f"given_rows is for {', '.join(FLOWING)} and latent-ode, not for {model}")
+    if training.given_shift and not training.given_rows:
+        raise SettingsError("given_shift shifts the rows that are given: set given_rows, too")
+
+
+def rest_of(settings: Settings, table: Table, scaler: Scaler) -> np.ndarray:
+    """What each variable that is a rate would be if nothing moved, in the model's units; NaN for the others."""
+    rest = np.full(len(table.variables), np.nan)
+    for name, value in settings.training.rates.items():
+        if name not in table.variables:
+            raise SettingsError(f"rates names {name!r}, but the table's variables are {listing(table.variables)}")
+        rest[table.variables.index(name)] = value
+    return scaler.scale(rest)
+
+
+def cut_windows(table: Table, window: int) -> Table:
+    """The table with each series cut into pieces of at most `window` rows, so that no training step is too long."""
+    place = np.arange(len(table.times)) - table.starts[table.series_of_row]
+    begins = np.flatnonzero(place % window == 0)
+    starts = np.append(begins, len(table.times))
+    return Table(
+        table.ids[table.series_of_row[begins]],
+        starts,
+        table.times,
+        table.values,
+        table.mask,
+        table.variables,
+        table.axis,
+        table.layout,
+    )
+
+
+def make_marching(settings: DataSettings, axis: TimeAxis) -> Marching:
+    """How grids march, in the axis' unit of time."""
+    if settings.max_step is None:
+        raise SettingsError("max_step must be chosen before grids are made")
+    start = None if settings.start is None else float(parse_times([settings.start], axis)[0])
+    return Marching(settings.max_step, start, tuple(period_length(period, axis) for period in settings.periods))
+
+
+def clock_speeds(settings: DataSettings, axis: TimeAxis) -> tuple[float, ...]:
+    """How fast the known clocks turn, in radians a unit of the model's time."""
+    if settings.time_scale is None:
+        raise SettingsError("time_scale must be chosen before a model is made")
+    return tuple(2 * np.pi * settings.time_scale / period for period in make_marching(settings, axis).periods)
+
+
+def period_length(period: float | str, axis: TimeAxis) -> float:
+    """A period in the axis' unit: a number as it is, a name (year, day, ...) where times are dates."""
+    if isinstance(period, str):
+        if period not in PERIODS or axis.kind != "date":
+            known = ", ".join(PERIODS)
+            raise SettingsError(f"a period is a number, or one of {known} where times are dates, but not {period!r}")
+        return PERIODS[period] / axis.seconds
+    if not period > 0:
+        raise SettingsError(f"a period must be above 0, but {period} was given")
+    return period
