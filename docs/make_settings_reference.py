@@ -96,8 +96,8 @@ the run. NLL is the negative log-likelihood, CRPS the continuous ranked probabil
   the first epoch.
 - **`tell_error`** is error feedback, as GRU-ODE-Bayes has it. On Double-OU it lowers the NLL by 0.08 to 0.11 with
   appendix C's sizes and six epochs, and by 0.010 to 0.012 tuned, to the level of `gru-ode`
-  ([results](results/double-ou.md)). On CMU MoCap, appendix C's sizes, it lowers the MSE of VSDN-F (VAE) from 23.2 to
-  20.9 a frame (mean of four folds; GRU-ODE: 22.6).
+  ([results](results/double-ou.md)). On CMU MoCap, appendix C's sizes, it lowers the MSE of VSDN-F (VAE) from 22.5 to
+  20.0 a frame (mean of five folds; GRU-ODE: 22.0).
 - **`spread_memory`** is for data in which values from hundreds of rows ago still matter. On USHCN, appendix C's
   sizes, `gru-ode` has an MSE of 0.595 with it and 0.614 with its authors' initialisation
   ([results](results/ushcn.md)).

@@ -233,7 +233,7 @@ def test_too_many_skipped_in_a_row_end_the_run_with_the_best_weights(data, tmp_p
 
 
 def test_a_run_without_one_finite_score_keeps_its_first_weights(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(training, "make_score", lambda *_: lambda *_: float("inf"))
+    monkeypatch.setattr(training.loop, "make_score", lambda *_: lambda *_: float("inf"))
     assert cli.main(fit_command(data, tmp_path / "run", model="last-value")) == 0
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     told = [json.loads(line, parse_constant=pytest.fail) for line in lines]  # Infinity is not JSON
