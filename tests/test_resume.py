@@ -161,6 +161,21 @@ def test_half_written_files_are_cleared_away(data, tmp_path):
     assert cli.main([*fit_command(data, out, model="last-value", epochs=0), "--overwrite"]) == 0
 
 
+def test_a_kill_while_a_run_is_replaced_loses_neither_run_nor_room(data, tmp_path):
+    """Between two renames the old run stands aside, and comes back; what was left behind long ago is cleared away."""
+    out, aside = tmp_path / "run", tmp_path / f".run.01234567{checkpoint.ASIDE}"
+    assert cli.main(fit_command(data, out, model="last-value", epochs=0)) == 0
+    out.rename(aside)
+    assert cli.main(["info", str(out)]) == 0
+    assert not aside.exists()
+    fresh, stale = tmp_path / ".run.00000001.part", tmp_path / ".run.00000002.part"
+    for left in (fresh, stale):
+        left.mkdir()
+    os.utime(stale, (0, 0))
+    assert cli.main([*fit_command(data, out, model="last-value", epochs=0), "--overwrite"]) == 0
+    assert sorted(path.name for path in tmp_path.glob(".run*")) == [fresh.name]  # another process may be at work there
+
+
 # ------------------------------------------------------------------------------------------------------ not finite
 
 

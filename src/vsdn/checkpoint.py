@@ -7,6 +7,7 @@ import math
 import os
 import secrets
 import shutil
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ from vsdn.tables.table import Scaler, TimeAxis
 from vsdn.training.loop import Epoch, TrainState
 
 SCHEMA = 1
+ASIDE = ".old.part"  # what a run is called while another takes its place
+LONG_AGO = 86400.0  # seconds
 
 
 class Source(Section):
@@ -52,8 +55,11 @@ def creating(folder: Path, config: Config, scaler: Scaler, *, version: str, over
     """A folder beside with configuration and scaler, to be filled; it takes its place whole, or nothing was touched."""
     check_free(folder, overwrite)
     folder = folder.resolve()
+    for left in folder.parent.glob(f".{folder.name}.*.part"):
+        if time.time() - left.stat().st_mtime > LONG_AGO:  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
     beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
-    aside = beside.with_suffix(".old.part")
+    aside = beside.with_suffix(ASIDE)
     try:
         (beside / "checkpoint").mkdir(parents=True)
         write_json(beside / "scaler.json", scaler.to_json())
@@ -71,8 +77,17 @@ def creating(folder: Path, config: Config, scaler: Scaler, *, version: str, over
         shutil.rmtree(beside, ignore_errors=True)
 
 
+def restore(folder: Path) -> None:
+    """Puts back the run that a process had moved aside when it was killed before the new one took its place."""
+    aside = sorted(folder.absolute().parent.glob(f".{folder.name}.*{ASIDE}"))
+    if aside and not folder.exists():
+        with contextlib.suppress(OSError):  # it is said that there is no run
+            os.replace(aside[-1], folder)
+
+
 def check_free(folder: Path, overwrite: bool = False) -> None:
     """Nothing, or an error before any work is done: something is in the way, or the place cannot be written."""
+    restore(folder)
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RunError(f"cannot make the run folder {folder}: a file of that name is in the way")
     holds_run = (folder / "config.json").exists()
@@ -104,6 +119,7 @@ def read_config(folder: Path) -> Config:
         exported = "a file that vsdn export wrote, which vsdn forecast takes"
         what = exported if zipfile.is_zipfile(folder) else "a file"
         raise RunError(f"a run folder was expected, but {folder} is {what}")
+    restore(folder)
     if not folder.is_dir():
         raise RunError(f"there is no run folder {folder}")
     fields = read_json(folder / "config.json")
