@@ -22,11 +22,11 @@ def by_prior(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples
     return Answer(model.batch_forecast(grids, queries, num_samples=num_samples, keys=keys))
 
 
-def _row_by_row(name: str) -> Method:
-    """The method of a model that answers for each row given itself and those before; the queries are the rows."""
+def _row_by_row(answer_rows: Callable[..., Answer]) -> Method:
+    """The method that answers for each row of a series given itself and those before; the queries are the rows."""
 
     def ask(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
-        one = lambda grid, key: getattr(model, name)(grid, num_samples=num_samples, key=key)
+        one = lambda grid, key: answer_rows(model, grid, num_samples=num_samples, key=key)
         answer, count = jax.vmap(one)(grids, keys), queries.point.shape[1]
         many = lambda part: None if part is None else part[:, :, :count]
         size = None if answer.size is None else answer.size[:, :count]
@@ -35,34 +35,24 @@ def _row_by_row(name: str) -> Method:
     return ask
 
 
-def _one_by_one(name: str) -> Method:
-    """The method of a model that answers the queries of one series."""
+def _one_by_one(answer_queries: Callable[..., Answer]) -> Method:
+    """The method that answers the queries of one series at a time."""
 
     def ask(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
-        one = lambda grid, queries, key: getattr(model, name)(grid, queries, num_samples=num_samples, key=key)
+        one = lambda grid, queries, key: answer_queries(model, grid, queries, num_samples=num_samples, key=key)
         return jax.vmap(one)(grids, queries, keys)
 
     return ask
 
 
-def _by_memory(interpolate: Callable[..., Answer]) -> Method:
-    """The method of all models that go along with their data, whose memory is asked about the queries of one series."""
-
-    def ask(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
-        one = lambda grid, queries, key: interpolate(model, grid, queries, num_samples=num_samples, key=key)
-        return jax.vmap(one)(grids, queries, keys)
-
-    return ask
-
-
-by_filter = _row_by_row("filter")
-by_memory = _row_by_row("memory_filter")
-by_particles = _one_by_one("particle_forecast")
-by_interpolation = _one_by_one("interpolate")
-by_smoothing = _one_by_one("particle_interpolate")
-by_posterior = _one_by_one("posterior_interpolate")
-by_linearising = _by_memory(linearise)
-by_trying = _by_memory(try_values)
+by_filter = _row_by_row(lambda model, grid, **how: model.filter(grid, **how))
+by_memory = _row_by_row(VSDN.memory_filter)
+by_particles = _one_by_one(VSDN.particle_forecast)
+by_interpolation = _one_by_one(lambda model, grid, queries, **how: model.interpolate(grid, queries, **how))
+by_smoothing = _one_by_one(VSDN.particle_interpolate)
+by_posterior = _one_by_one(VSDN.posterior_interpolate)
+by_linearising = _one_by_one(linearise)
+by_trying = _one_by_one(try_values)
 
 FORECASTS: dict[str, Method] = {"prior": by_prior, "particles": by_particles}
 INTERPOLATIONS: dict[str, Method] = {
