@@ -1,11 +1,14 @@
 """Parts are disjoint, choices sensible, periods in the right unit."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from examples import make_table
 
 from vsdn.errors import DataError, SettingsError
-from vsdn.settings import DataSettings, Settings
+from vsdn.models import HEEDS, MODELS
+from vsdn.settings import DataSettings, ModelSettings, Settings
 from vsdn.tables.table import Scaler, TimeAxis
 from vsdn.training.planning import choose, cut_windows, hold_out, make_marching, make_plan, period_length
 
@@ -67,7 +70,7 @@ def test_the_linear_model_has_two_modes_a_variable():
 def test_memory_is_saved_by_the_models_that_can_and_by_no_other():
     saving = lambda name: Settings().with_values({"model": name, "save_memory": True})
     assert choose(saving("vsdn-f"), make_table(20)).objective.save_memory
-    with pytest.raises(SettingsError, match="save_memory is for vsdn-f and vsdn-s, not for linear"):
+    with pytest.raises(SettingsError, match="save_memory is for vsdn-f, vsdn-s, not for linear"):
         choose(saving("linear"), make_table(20))
 
 
@@ -194,3 +197,10 @@ def test_variables_that_are_mostly_one_value_are_named():
 def test_what_is_asked_of_a_model_that_cannot_do_it_is_said(asked, model, said):
     settings = Settings().with_values({"model": model, asked: True})
     assert [note for note in make_plan(make_table(12), None, settings).notes if asked in note] == said
+
+
+def test_every_model_has_its_lines():
+    names = set(get_args(ModelSettings.model_fields["model"].annotation))
+    assert names == set(MODELS) == set(HEEDS)
+    known = {name for section in Settings().model_dump().values() for name in section}
+    assert set.union(*map(set, HEEDS.values())) <= known

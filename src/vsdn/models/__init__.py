@@ -1,4 +1,4 @@
-"""The models by name. A new one is a file and a line here."""
+"""The models by name, and the optional settings that each can use. A new one is a file and two lines here."""
 
 from collections.abc import Callable
 
@@ -18,4 +18,27 @@ MODELS: dict[str, Callable[..., AbstractModel]] = {
     "mean": simple.make_mean,
 }
 
-__all__ = ["MODELS", "AbstractModel", "Answer", "Evidence"]
+OF_LOSS = frozenset({"even_pull"})
+OF_MEMORY = OF_LOSS | {"spread_memory"}
+OF_ROWS = OF_MEMORY | {"hide_share", "given_rows"}  # of a memory that need not be told of every row
+OF_KEEPERS = OF_ROWS | {"keep_last", "keep_usual", "keep_trend", "keep_linear", "tell_error"}
+HEEDS: dict[str, frozenset[str]] = {
+    "vsdn-f": OF_KEEPERS | {"save_memory"},
+    "vsdn-s": OF_KEEPERS | {"save_memory"},
+    "ode-rnn": OF_KEEPERS,
+    "gru-ode": OF_ROWS,
+    "latent-ode": OF_MEMORY | {"given_rows"},
+    "latent-sde": OF_MEMORY,
+    "gru-decay": OF_LOSS,
+    "linear": frozenset(),
+    "last-value": OF_LOSS,
+    "mean": OF_LOSS,
+}
+
+
+def able(setting: str) -> tuple[str, ...]:
+    """The models that can use a setting."""
+    return tuple(name for name, heeds in HEEDS.items() if setting in heeds)
+
+
+__all__ = ["HEEDS", "MODELS", "AbstractModel", "Answer", "Evidence", "able"]

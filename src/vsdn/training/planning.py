@@ -7,6 +7,7 @@ import numpy as np
 from vsdn.batches import Batches
 from vsdn.errors import DataError, SettingsError
 from vsdn.grids.marching import Marching, check_steps, make_grids
+from vsdn.models import HEEDS, able
 from vsdn.settings import DataSettings, ModelSettings, Settings
 from vsdn.tables.files import listing
 from vsdn.tables.frames import parse_times
@@ -14,21 +15,8 @@ from vsdn.tables.table import Scaler, Table, TimeAxis, default_max_step, default
 
 PERIODS = {"hour": 3600.0, "day": 86400.0, "week": 604800.0, "month": 2629746.0, "year": 31556952.0}  # seconds
 ENOUGH_SERIES = 10  # to hold out whole series; with fewer, the last rows of each are held out
-SEGMENTED = ("vsdn-f", "vsdn-s")  # the models whose evidence can be had in segments
-FLOWING = ("vsdn-f", "vsdn-s", "ode-rnn", "gru-ode")  # the models whose memory need not be told of every row
-KEEPING = ("vsdn-f", "vsdn-s", "ode-rnn")  # the models whose memory can keep values as they were seen
-SPREADING = (*FLOWING, "latent-ode", "latent-sde")  # the models whose memory's units can begin with spans of their own
-NETWORKS = (*SPREADING, "gru-decay")  # the models whose densities are told by networks
-DECODING = (*NETWORKS, "last-value", "mean")  # the models with a density of each value
-HEEDED = {
-    "keep_last": KEEPING,
-    "keep_usual": KEEPING,
-    "keep_trend": KEEPING,
-    "keep_linear": KEEPING,
-    "tell_error": KEEPING,
-    "spread_memory": SPREADING,
-    "even_pull": DECODING,
-}
+NETWORKS = (*able("spread_memory"), "gru-decay")  # the models whose densities are told by networks
+REFUSED = ("save_memory", "hide_share", "given_rows")  # by models that cannot use them; other settings they ignore
 WINDOW = 200  # rows of a training piece, where a series is more than twice as long
 
 # A model that reads a series from its end foretells from beginnings of it, so it must learn to read beginnings.
@@ -141,8 +129,9 @@ def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
 
 def _unheeded(model: ModelSettings) -> tuple[str, ...]:
     """What is asked of a model that cannot do it: a preset may be for several models, so it is said, not refused."""
-    asked = [name for name, models in HEEDED.items() if getattr(model, name) and model.model not in models]
-    return tuple(f"{name} is for {', '.join(HEEDED[name])}: {model.model} goes without" for name in asked)
+    ignored = set.union(*map(set, HEEDS.values())) - HEEDS[model.model] - set(REFUSED)
+    asked = [name for name in ModelSettings.model_fields if name in ignored and getattr(model, name)]
+    return tuple(f"{name} is for {', '.join(able(name))}: {model.model} goes without" for name in asked)
 
 
 def choose(settings: Settings, table: Table) -> Settings:
@@ -189,12 +178,10 @@ def check(settings: Settings) -> None:
         )
     if training.rates and not training.stretch:
         raise SettingsError("rates grow as series run faster: set stretch, too")
-    if settings.objective.save_memory and model not in SEGMENTED:
-        raise SettingsError(f"save_memory is for {' and '.join(SEGMENTED)}, not for {model}")
-    if training.hide_share and model not in FLOWING:
-        raise SettingsError(f"hide_share is for {', '.join(FLOWING)}, not for {model}")
-    if training.given_rows and model not in (*FLOWING, "latent-ode"):
-        raise SettingsError(f"given_rows is for {', '.join(FLOWING)} and latent-ode, not for {model}")
+    asked = {**settings.objective.model_dump(), **training.model_dump()}
+    for name in REFUSED:
+        if asked[name] and name not in HEEDS[model]:
+            raise SettingsError(f"{name} is for {', '.join(able(name))}, not for {model}")
     if training.given_shift and not training.given_rows:
         raise SettingsError("given_shift shifts the rows that are given: set given_rows, too")
 
