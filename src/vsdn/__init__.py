@@ -39,7 +39,7 @@ HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """What is imported when it is first used, so that an exported forecaster runs without any model's code."""
+    """Imports names on first use, so that an exported forecaster runs without any model's code."""
     if name in HOMES:
         return getattr(import_module(f"vsdn.{HOMES[name]}"), name)
     if name == "exported":

@@ -1,4 +1,4 @@
-"""A data set in batches of like length, so that it compiles a handful of shapes."""
+"""A data set in batches of series of similar length, so that only a handful of shapes is compiled."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from vsdn.grids.marching import GridSet
 
 
 class Batch(NamedTuple):
-    """Some series with a leading batch axis; a series of weight 0 only fills the batch up."""
+    """Some series with a leading batch axis; a series of weight 0 is padding."""
 
     grid: Grid
     weight: Float[Array, " batch"]
@@ -22,14 +22,14 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """The series of a data set, sorted into buckets of one padded shape each."""
+    """The series of a data set, sorted into buckets; all series of a bucket are padded to one shape."""
 
     grids: GridSet
     bucket: np.ndarray  # of each series
-    num_points: np.ndarray  # of each bucket, one point of padding at least
+    num_points: np.ndarray  # of each bucket, including at least one point of padding
     num_rows: np.ndarray
     batch_size: int
-    rest: np.ndarray  # what each variable that is a rate would be if nothing moved, in the model's units; else NaN
+    rest: np.ndarray  # value at rest of each variable that is a rate, in the model's units; else NaN
 
     @classmethod
     def make(cls, grids: GridSet, batch_size: int, num_buckets: int, *, rest: np.ndarray | None = None) -> "Batches":
@@ -40,7 +40,7 @@ class Batches:
         return cls(grids, bucket, ends + 1, np.array(rows), min(batch_size, len(bucket)), rest)
 
     def epoch(self, rng: np.random.Generator | None = None) -> list[np.ndarray]:
-        """The series numbers of each batch of one pass; shuffled, series and batches, if `rng` is given."""
+        """The series numbers of each batch of one pass; series and batches are shuffled if `rng` is given."""
         lists = []
         for number in range(len(self.num_points)):
             series = np.flatnonzero(self.bucket == number)
@@ -49,8 +49,8 @@ class Batches:
         return lists if rng is None else [lists[number] for number in rng.permutation(len(lists))]
 
     def load(self, series: np.ndarray) -> Batch:
-        """One of an epoch's lists as arrays, filled up to the batch size; like lengths side by side, for the kernel
-        leaves out steps in which none of its neighbours moves."""
+        """One batch of an epoch as arrays, padded to the batch size; sorted by length, since the kernel skips steps in
+        which no neighbouring series moves."""
         number = self.bucket[series[0]]
         series = series[np.argsort(self.grids.num_points[series], kind="stable")]
         filled = np.concatenate([series, np.full(self.batch_size - len(series), series[0])])
@@ -63,15 +63,15 @@ class Batches:
         return (self.load(series) for series in self.epoch())
 
     def log_unit(self, std: np.ndarray) -> float:
-        """What turns nats an observed value from the model's units into the user's: the mean log of its deviation."""
+        """The offset from nats per observed value in the model's units to the user's: the mean log of std."""
         seen = self.grids.mask[self.grids.scored].sum(axis=0)
         return float(np.sum(seen * np.log(std)) / max(seen.sum(), 1))
 
 
 def bucket_lengths(lengths: np.ndarray, num_buckets: int) -> np.ndarray:
-    """At most `num_buckets` padded lengths, ascending, that cost the fewest padded points in all."""
+    """At most `num_buckets` padded lengths, ascending, with the fewest padded points in total."""
     sizes, counts = np.unique(lengths, return_counts=True)
-    if len(sizes) > 128:  # candidates enough: the best cut between neighbours is lost, no more
+    if len(sizes) > 128:  # enough candidates: at worst a slightly suboptimal cut
         pick = np.unique(np.quantile(lengths, np.linspace(0, 1, 128), method="higher"))
         counts = np.diff(np.searchsorted(np.sort(lengths), pick, side="right"), prepend=0)
         sizes = pick

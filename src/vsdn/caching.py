@@ -1,4 +1,4 @@
-"""Compiled programs are kept on disk, so that a second start is quick."""
+"""Keeps compiled programs on disk, so that a second start is fast."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import jax
 
 
 def use_compilation_cache() -> None:
-    """Nothing; JAX keeps what it compiles under the user's cache folder, unless a place is set already."""
+    """Makes JAX keep compiled programs in the user's cache folder, unless a place is set already."""
     if jax.config.jax_compilation_cache_dir is not None:  # pyright: ignore[reportAttributeAccessIssue]
         return
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

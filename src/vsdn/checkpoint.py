@@ -1,4 +1,4 @@
-"""A run on disk: a folder of JSON and safetensors that loads and resumes after a kill at any moment."""
+"""A run on disk: a folder of JSON and safetensors files that can be loaded and resumed after a kill at any moment."""
 
 import contextlib
 import hashlib
@@ -28,7 +28,7 @@ from vsdn.tables.table import Scaler, TimeAxis
 from vsdn.training.loop import Epoch, TrainState
 
 SCHEMA = 1
-ASIDE = ".old.part"  # what a run is called while another takes its place
+ASIDE = ".old.part"  # suffix of a run that is being replaced
 LONG_AGO = 86400.0  # seconds
 
 
@@ -42,7 +42,7 @@ class Source(Section):
 
 
 class Config(Section):
-    """What `config.json` holds beside the versions."""
+    """The contents of `config.json`, apart from the versions."""
 
     settings: Settings  # every setting, none left open
     variables: tuple[str, ...]
@@ -52,11 +52,11 @@ class Config(Section):
 
 @contextlib.contextmanager
 def creating(folder: Path, config: Config, scaler: Scaler, *, version: str, overwrite: bool = False) -> Iterator[Path]:
-    """A folder beside with configuration and scaler, to be filled; it takes its place whole, or nothing was touched."""
+    """A temporary sibling folder with configuration and scaler, to be filled; replaces `folder` only once complete."""
     check_free(folder, overwrite)
     folder = folder.resolve()
     for left in folder.parent.glob(f".{folder.name}.*.part"):
-        if time.time() - left.stat().st_mtime > LONG_AGO:  # by a process that was killed
+        if time.time() - left.stat().st_mtime > LONG_AGO:  # left by a process that was killed
             shutil.rmtree(left, ignore_errors=True)
     beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
     aside = beside.with_suffix(ASIDE)
@@ -66,7 +66,7 @@ def creating(folder: Path, config: Config, scaler: Scaler, *, version: str, over
         write_json(beside / "config.json", {"schema": SCHEMA, "vsdn": version, **config.model_dump(mode="json")})
         yield beside
         if overwrite and folder.exists():
-            os.replace(folder, aside)  # never half of a run in its place
+            os.replace(folder, aside)  # the place never holds half a run
         os.replace(beside, folder)
         shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
@@ -81,12 +81,12 @@ def restore(folder: Path) -> None:
     """Puts back the run that a process had moved aside when it was killed before the new one took its place."""
     aside = sorted(folder.absolute().parent.glob(f".{folder.name}.*{ASIDE}"))
     if aside and not folder.exists():
-        with contextlib.suppress(OSError):  # it is said that there is no run
+        with contextlib.suppress(OSError):  # then the caller finds no run
             os.replace(aside[-1], folder)
 
 
 def check_free(folder: Path, overwrite: bool = False) -> None:
-    """Nothing, or an error before any work is done: something is in the way, or the place cannot be written."""
+    """Refuses, before any work is done, a folder that is in use or cannot be written."""
     restore(folder)
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RunError(f"cannot make the run folder {folder}: a file of that name is in the way")
@@ -103,9 +103,9 @@ def check_free(folder: Path, overwrite: bool = False) -> None:
 
 
 def remove_parts(folder: Path) -> None:
-    """Nothing; files that a kill left half written are gone from the run."""
+    """Deletes files that a kill left half written."""
     for part in (*folder.glob(".*.part"), *folder.glob("checkpoint/.*.part")):
-        with contextlib.suppress(OSError):  # only untidy
+        with contextlib.suppress(OSError):  # a leftover file does no harm
             part.unlink()
 
 
@@ -114,7 +114,7 @@ def checkpoint_path(folder: Path) -> Path:
 
 
 def read_config(folder: Path) -> Config:
-    """The configuration of a run; a newer schema, or anything that does not fit, is refused."""
+    """The configuration of a run; refuses a newer schema and anything invalid."""
     if folder.is_file():
         exported = "a file that vsdn export wrote, which vsdn forecast takes"
         what = exported if zipfile.is_zipfile(folder) else "a file"
@@ -135,7 +135,7 @@ def read_config(folder: Path) -> Config:
 
 
 def read_scaler(folder: Path, config: Config) -> Scaler:
-    """The scaler of a run; one that cannot scale, or is another run's, is refused."""
+    """The scaler of a run; refuses one that is invalid or belongs to another run."""
     path, num_variables = folder / "scaler.json", len(config.variables)
     try:
         scaler = Scaler.from_json(read_json(path))
@@ -154,12 +154,12 @@ def read_scaler(folder: Path, config: Config) -> Scaler:
 
 
 def save_state(folder: Path, state: TrainState) -> None:
-    """Nothing; the run can be resumed from `state`."""
+    """Saves `state`, from which the run can be resumed."""
     write_tree(checkpoint_path(folder), state)
 
 
 def save_weights(folder: Path, params: Any) -> None:
-    """Nothing; `model.safetensors` holds these weights."""
+    """Writes these weights to `model.safetensors`."""
     write_tree(folder / "model.safetensors", params)
 
 
@@ -172,18 +172,18 @@ def read_weights(folder: Path, like: Any) -> Any:
 
 
 def write_metrics(folder: Path, records: list[Epoch]) -> None:
-    """Nothing; `metrics.jsonl` has one line an epoch."""
+    """Writes `metrics.jsonl`, one line per epoch."""
     lines = "".join(json.dumps(_finite(record._asdict())) + "\n" for record in records)
     write_bytes(folder / "metrics.jsonl", lines.encode())
 
 
 def _finite(record: dict[str, float]) -> dict[str, float | None]:
-    """With null for infinity, which JSON has no word for."""
+    """The record with null for infinity, which JSON cannot express."""
     return {name: value if math.isfinite(value) else None for name, value in record.items()}
 
 
 def read_metrics(folder: Path) -> list[Epoch]:
-    """The epochs so far; none if there is no file yet."""
+    """The epochs so far; empty if there is no file yet."""
     path = folder / "metrics.jsonl"
     try:
         return [_epoch(json.loads(line)) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
@@ -201,7 +201,7 @@ def _epoch(fields: dict[str, Any]) -> Epoch:
 
 
 def _named_leaves(tree: Any) -> dict[str, Any]:
-    """The leaves of a tree by their paths, e.g. 'memory.cell.bias'."""
+    """The leaves of a tree by path, e.g. 'memory.cell.bias'."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
@@ -215,13 +215,13 @@ def _checksum(arrays: dict[str, np.ndarray]) -> str:
 
 
 def write_tree(path: Path, tree: Any) -> None:
-    """Nothing; the arrays of `tree` are in the file, by name, with their checksum."""
+    """Writes the arrays of `tree` to a file, by name, with their checksum."""
     arrays = {name: np.asarray(leaf) for name, leaf in _named_leaves(tree).items()}
     write_bytes(path, to_safetensors(arrays, {"sha256": _checksum(arrays)}))
 
 
 def read_tree(path: Path, like: Any) -> Any:
-    """The tree that was written, in the shape of `like`; refused if a byte, a name or a shape is not as it was."""
+    """The tree that was written, in the structure of `like`; refuses a file with wrong contents, names or shapes."""
     try:
         with safe_open(path, framework="numpy") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)

@@ -1,4 +1,4 @@
-"""The demo: the main job on built-in data, from made series to a table and a picture."""
+"""The demo: the complete workflow on built-in data, from generated series to a table and a picture."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ HEADINGS = {"nll": "NLL", "mse": "MSE", "crps": "CRPS", "coverage_50": "50 % cov
 
 
 def run(out: Path, *, seed: int = 0, progress: bool = True) -> dict[str, dict[str, Any]]:
-    """The scores by model; on the way the data, the run, the table and the picture are written to `out`."""
+    """The scores by model; writes the data, the run, the table and the picture to `out`."""
     console = Console()
     train, valid, test = double_ou.split(double_ou.make(NUM_SERIES, seed=seed))
     console.print(f"{train.num_series} series to learn from, {test.num_series} to be tested on; fitting vsdn-f …")
@@ -42,7 +42,7 @@ def run(out: Path, *, seed: int = 0, progress: bool = True) -> dict[str, dict[st
 
 
 def score_table(scores: dict[str, dict[str, Any]]) -> RichTable:
-    """The scores, a row a model."""
+    """The scores, one row per model."""
     table = RichTable("model", box=None, pad_edge=False)
     for heading in HEADINGS.values():
         table.add_column(heading, justify="right")

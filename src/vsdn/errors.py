@@ -1,12 +1,12 @@
-"""The errors a user can meet. Each message is one sentence: what was wanted, what came, and where."""
+"""The errors that a user can meet. Each message is one sentence: what was expected, what was found, and where."""
 
 
 class VsdnError(ValueError):
-    """Something the user gave cannot be used; the command line shows the message alone and exits with 2."""
+    """The user's input cannot be used; the command line shows only the message and exits with 2."""
 
 
 class DataError(VsdnError):
-    """A table that cannot be read, or holds what no model can use."""
+    """A table that cannot be read, or holds values that no model can use."""
 
 
 class RunError(VsdnError):
@@ -14,15 +14,15 @@ class RunError(VsdnError):
 
 
 class SettingsError(VsdnError):
-    """A setting that does not exist or does not fit."""
+    """A setting that does not exist or has an invalid value."""
 
 
 class VsdnWarning(UserWarning):
-    """An answer to be taken with care."""
+    """An answer that should be treated with caution."""
 
 
 class PriorWarning(VsdnWarning):
-    """Forecasts from the prior of a model that was trained to be asked by particles."""
+    """Forecasts from the prior of a model that was trained for forecasts by particles."""
 
 
 class LeftOutWarning(VsdnWarning):
@@ -30,4 +30,4 @@ class LeftOutWarning(VsdnWarning):
 
 
 class FewParticlesWarning(VsdnWarning):
-    """An answer by particles of which few have most of the weight."""
+    """An answer from particles of which few carry most of the weight."""

@@ -1,6 +1,6 @@
-"""A forecaster that was exported, without its model's code: one file of a StableHLO program and what goes with it.
+"""An exported forecaster, which runs without its model's code: one file with a StableHLO program and its description.
 
-The file is a plain zip of `model.stablehlo`, the program, and `about.json`, what its numbers mean.
+The file is a plain zip of `model.stablehlo`, the program, and `about.json`, which describes its inputs and outputs.
 """
 
 import dataclasses
@@ -36,13 +36,13 @@ Above0 = Annotated[float, Field(gt=0)]
 
 
 class About(Section):
-    """What `about.json` holds beside the versions."""
+    """The contents of `about.json`, apart from the versions."""
 
     model: str
     variables: tuple[str, ...]
     columns: Columns = Columns()
     axis: TimeAxis
-    mean: tuple[float, ...]  # of each variable, and its deviation: the program's units
+    mean: tuple[float, ...]  # with `std`: the program's unit of each variable
     std: tuple[Above0, ...]
     time_scale: Above0
     max_step: Above0
@@ -56,13 +56,13 @@ class About(Section):
 
     @property
     def frame(self) -> Frame:
-        """What the program's numbers mean."""
+        """How to interpret the program's numbers."""
         scaler = Scaler(np.asarray(self.mean), np.asarray(self.std), self.time_scale)
         return Frame(scaler, Marching(self.max_step, self.start, self.periods), self.num_buckets)
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Kind and shape of what the program takes, in this order: the fields of a grid, of queries, and keys."""
+        """Type and shape of the program's inputs, in this order: the fields of a grid, of queries, and the keys."""
         channels, clock = len(self.variables), 2 * len(self.periods)
         return {
             "dt": "float32[batch, point]",
@@ -79,32 +79,32 @@ class About(Section):
 
     @property
     def outputs(self) -> dict[str, str]:
-        """Kind and shape of what the program gives, in the model's units."""
+        """Type and shape of the program's outputs, in the model's units."""
         channels = f"float32[batch, query, {len(self.variables)}"
         return {"mean": f"{channels}]", "std": f"{channels}]", "quantiles": f"{channels}, {len(self.quantiles)}]"}
 
     @property
     def shapes(self) -> tuple[list[jax.ShapeDtypeStruct], list[jax.ShapeDtypeStruct]]:
-        """Those of the inputs and the outputs; batch, point (2 at least), row and query are free."""
+        """The shapes of inputs and outputs; batch, point (at least 2), row and query are free."""
         scope = jax.export.SymbolicScope(["point >= 2"])
         parse = lambda text: _parse_shape(text, scope)
         return [parse(text) for text in self.inputs.values()], [parse(text) for text in self.outputs.values()]
 
 
 def _parse_shape(text: str, scope: jax.export.SymbolicScope) -> jax.ShapeDtypeStruct:
-    """The shape that 'float32[batch, 2]' names."""
+    """The type and shape that a text such as 'float32[batch, 2]' names."""
     kind, sizes = text.rstrip("]").split("[")
     return jax.ShapeDtypeStruct(jax.export.symbolic_shape(sizes, scope=scope), kind)
 
 
 def lower(program: Callable[..., Sequence[Array]], about: About) -> jax.export.Exported:
-    """A function of the inputs as StableHLO, for all platforms and any batch."""
+    """A function of the inputs lowered to StableHLO, for all platforms and any batch size."""
     entry = jax.jit(program, keep_unused=True)
     return jax.export.export(entry, platforms=about.platforms)(*about.shapes[0])
 
 
 def write(path: Path, about: About, program: bytes, *, version: str) -> None:
-    """Nothing; the file holds both."""
+    """Writes the program and its description to one file."""
     told = {"format": FORMAT, "vsdn": version, **about.model_dump(mode="json")}
     told |= {"inputs": about.inputs, "outputs": about.outputs}
     parts = {ABOUT: (json.dumps(told, indent=2) + "\n").encode(), PROGRAM: program}
@@ -118,13 +118,13 @@ def write(path: Path, about: About, program: bytes, *, version: str) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exported:
-    """A forecaster from a file; its draws and quantiles were settled when it was exported."""
+    """A forecaster from a file; its number of draws and its quantiles were fixed when it was exported."""
 
     about: About
     program: bytes
 
     def read(self, data: Any, columns: Columns = Columns()) -> Table:
-        """A table of this forecaster's variables and kind of time."""
+        """A checked table with this forecaster's variables and kind of time."""
         about = self.about
         return read_table(data, columns=columns, known=about.columns, variables=about.variables, axis=about.axis)
 
@@ -139,7 +139,7 @@ class Exported:
         seed: int = 0,
         columns: Columns = Columns(),
     ) -> Any:
-        """The frame that `Fitted.forecast` gives, to rounding."""
+        """The frame that `Fitted.forecast` gives, up to rounding."""
         about, table = self.about, self.read(data, columns)
         asked = {"every": every, "until": until, "at": at, "columns": columns, "known": about.columns}
         request = make_request(table, about.axis, times, **asked)
@@ -152,7 +152,7 @@ class Exported:
 
     @functools.cached_property
     def call(self) -> Callable[..., Sequence[Array]]:
-        """The program: mean, std and quantiles in the model's units, of the inputs that `about` lists."""
+        """Calls the program: mean, std and quantiles in the model's units, from the inputs that `about` lists."""
         inputs, outputs = self.about.shapes
         like = lower(lambda *_: [jnp.zeros(output.shape, output.dtype) for output in outputs], self.about)
         program = dataclasses.replace(
@@ -164,7 +164,7 @@ class Exported:
 
 
 def load(path: str | Path) -> Exported:
-    """The forecaster of a file that `export` wrote; a file that is damaged, or no such file, is refused."""
+    """The forecaster in a file that `export` wrote; refuses a damaged file and any other."""
     use_compilation_cache()
     told, program = _read_parts(Path(path))
     if told.get("format") != FORMAT:
@@ -180,7 +180,7 @@ def load(path: str | Path) -> Exported:
 
 
 def _read_parts(path: Path) -> tuple[dict[str, Any], bytes]:
-    """What `about.json` says, and the program, both with the checksums that they were written with."""
+    """The description and the program; refuses either if its checksum does not match."""
     try:
         with zipfile.ZipFile(path) as archive:
             stored = all(part.compress_type == zipfile.ZIP_STORED for part in archive.infolist())

@@ -1,4 +1,4 @@
-"""From a fitted model to one file that runs without its code: the forecast as a StableHLO program."""
+"""Exports the forecast of a fitted model as a StableHLO program, in one file that runs without the model's code."""
 
 import contextlib
 import dataclasses
@@ -22,11 +22,11 @@ from vsdn.settings import first_fault
 from vsdn.tables.frames import Columns
 from vsdn.tables.table import TimeAxis
 
-KEYS = "threefry2x32"  # the kind of key whose numbers the program takes
+KEYS = "threefry2x32"  # the kind of random key that the program expects
 
 
 def export(model: AbstractModel, about: About, path: Path, *, version: str) -> None:
-    """Nothing; the file holds the model's forecast as a program, weights and all, and what its numbers mean."""
+    """Writes the model's forecast to a file, as a program that includes the weights, with its description."""
     if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise SettingsError("a forecaster is exported in 32 bits: turn jax_enable_x64 off before the model is loaded")
     check_writable(path)
@@ -37,7 +37,7 @@ def export(model: AbstractModel, about: About, path: Path, *, version: str) -> N
 
 @contextlib.contextmanager
 def _naming_no_files() -> Iterator[None]:
-    """While it lasts, what is lowered does not tell where on this machine its source lies."""
+    """A block in which lowered programs do not reveal the paths of source files on this machine."""
     option = "jax_traceback_in_locations_limit"
     limit = getattr(jax.config, option)
     jax.config.update(option, 0)
@@ -57,7 +57,7 @@ def make_about(
     quantiles: Sequence[float],
     columns: Columns = Columns(),
 ) -> About:
-    """What goes with the program of a model's forecasts; draws or quantiles that cannot be are refused."""
+    """The description of a model's exported forecast; refuses an invalid number of draws or invalid quantiles."""
     numbers: dict[str, Any] = (
         frame.scaler.to_json() | dataclasses.asdict(frame.marching) | {"num_buckets": frame.num_buckets}
     )
@@ -71,7 +71,7 @@ def make_about(
 def make_program(model: AbstractModel, about: About) -> Callable[..., tuple[Array, Array, Array]]:
     """A function from the inputs that `about` lists to mean, std and quantiles.
 
-    Its paths are those of a series alone, which any platform can compile, and not those of the kernel for batches.
+    It simulates paths series by series, which any platform can compile, not by the batch kernel.
     """
 
     def forecast(grid: Grid, queries: Queries, key_data: Array) -> tuple[Array, Array, Array]:

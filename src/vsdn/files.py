@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside, synced, renamed."""
+"""Atomic file writing: a file is complete or absent; it is written under another name, synced and renamed."""
 
 import contextlib
 import json
@@ -16,9 +16,9 @@ from vsdn.errors import RunError
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of `path`, mode kept, once it is whole and on disk.
+    """A file to write; it replaces `path`, keeping its mode, once it is complete and on disk.
 
-    A failure leaves `path` as it was. A device, a pipe or standard output is written to, never replaced.
+    If writing fails, `path` is unchanged. A device, a pipe or standard output is written to directly, never replaced.
     """
     if is_special(path):
         with path.open("ab") as file:  # append: standard output may be a file that already holds something
@@ -51,7 +51,7 @@ def is_special(path: Path) -> bool:
 
 
 def check_writable(path: Path) -> None:
-    """Nothing, or an error before any work is done: `path` cannot be written."""
+    """Refuses, before any work is done, a `path` that cannot be written."""
     if is_special(path):
         return
     if path.is_dir():
@@ -61,7 +61,7 @@ def check_writable(path: Path) -> None:
 
 
 def fault_of_folder(folder: Path) -> str | None:
-    """Why no file can be made in a folder, or None; asking for rights is not enough: a disk can be read-only."""
+    """Why no file can be created in a folder, or None; permissions are not enough: a disk can be read-only."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"vsdn")
@@ -71,7 +71,7 @@ def fault_of_folder(folder: Path) -> str | None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Nothing; the file holds `content`, or an error says why not."""
+    """Writes `content` to the file, or raises an error that says why not."""
     try:
         with replacing(path) as file:
             file.write(content)
@@ -84,7 +84,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; a file that is missing or damaged is refused."""
+    """The contents of a JSON file; refuses a missing or damaged one."""
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

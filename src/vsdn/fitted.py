@@ -1,4 +1,4 @@
-"""A fitted model, ready to be asked: forecast, interpolate, sample, evaluate, plot, go online, export."""
+"""A fitted model and all that it can do: forecast, interpolate, sample, evaluate, plot, go online, export."""
 
 import dataclasses
 import functools
@@ -50,13 +50,13 @@ from vsdn.tables.table import BACKENDS, Layout, Table, empty_table
 from vsdn.training.planning import CUT_SHARES
 from vsdn.version import __version__
 
-ENOUGH_TO_RANK = 64  # draws, whose ranks tell how values go together
-PARTICLES = 16  # of each draw, where later rows weigh it
+ENOUGH_TO_RANK = 64  # draws needed for ranks that capture the dependence
+PARTICLES = 16  # particles per draw, where later rows weight it
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fitted(AbstractRun):
-    """A trained model with the units it was trained in, and all that it can be asked."""
+    """A trained model, with the units that it was trained in."""
 
     def forecast(
         self,
@@ -72,11 +72,12 @@ class Fitted(AbstractRun):
         seed: int = 0,
         columns: Columns = Columns(),
     ) -> Any:
-        """A frame of mean, std and quantiles of every variable, at `times` of each series (or `every` step after its
-        last observation `until` a time, or the id, time rows of the table `at`), each from what was seen before it.
+        """A frame of mean, std and quantiles of every variable, at `times` of each series (or every `every` after its
+        last observation `until` a time, or at the (id, time) rows of the table `at`), each given the observations
+        before it.
 
-        method: "prior" (the paper's) or, for VSDN, "particles": latent paths that took account of what was seen, which
-        is the default where it learned for its paths (hide_share, or select_by="bound").
+        method: "prior" (the paper's) or, for VSDN, "particles": latent paths conditioned on the observations, the
+        default if the model was trained for its paths (hide_share, or select_by="bound").
         """
         table, way = self.read(data, columns), find_forecast(self.model, method, self.ways.forecast)
         request = self._request(table, times, every=every, until=until, at=at, columns=columns)
@@ -97,13 +98,13 @@ class Fitted(AbstractRun):
         seed: int = 0,
         columns: Columns = Columns(),
     ) -> Any:
-        """A frame like that of `forecast`, but each time from everything before and after it; `every` goes from the
+        """A frame like that of `forecast`, but each time given everything before and after it; `every` runs from the
         first observation of each series to its last, or `until` a time.
 
-        method: by a memory that goes along with the data "linearised" (the default; quick, in any number of dimensions)
-        or "tried" (values tried out: densities of any shape, few dimensions); by VSDN's latent paths "posterior"
-        (vsdn-s) or "particles", as exact as there are draws; one of these two is the default where it learned for its
-        paths (hide_share, or select_by="bound"). latent: the latent state in place of the variables.
+        method: for models with a memory, "linearised" (the default; fast, in any number of dimensions) or "tried"
+        (importance sampling; densities of any shape, few dimensions); for VSDN, by its latent paths, "posterior"
+        (vsdn-s) or "particles", whose accuracy grows with the draws; one of these two is the default if the model was
+        trained for its paths (hide_share, or select_by="bound"). latent: the latent state instead of the variables.
         """
         table, way = self.read(data, columns), self._interpolation(method, latent=latent)
         request = self._request(table, times, every=every, until=until, at=at, columns=columns, within=True)
@@ -119,8 +120,8 @@ class Fitted(AbstractRun):
         seed: int = 0,
         columns: Columns = Columns(),
     ) -> Any:
-        """A frame of what would be measured at each observation time if one measured again, given that observation and
-        those before it. latent: the latent state in place of the variables."""
+        """A frame of what a repeated measurement at each observation time would show, given that observation and those
+        before it. latent: the latent state instead of the variables."""
         way = by_filter if latent else self.ways.filter
         return self._at_rows(self.read(data, columns), way, quantiles, draws, seed, latent)
 
@@ -135,7 +136,7 @@ class Fitted(AbstractRun):
         seed: int = 0,
         columns: Columns = Columns(),
     ) -> Any:
-        """The same as `filter`, given all observations; methods are those of `interpolate`."""
+        """Like `filter`, but given all observations; the methods are those of `interpolate`."""
         way = self._interpolation(method, latent=latent)
         return self._at_rows(self.read(data, columns), way, quantiles, draws, seed, latent)
 
@@ -152,22 +153,21 @@ class Fitted(AbstractRun):
         seed: int = 0,
         columns: Columns = Columns(),
     ) -> Any:
-        """A frame of joint draws: a row for each draw and time, a column a variable. The values of one draw go
-        together, through all times and variables, given everything in the table; at each time alone they have the law
-        that `interpolate` tells, whatever other times are asked for."""
+        """A frame of joint draws: one row per draw and time, one column per variable. A draw is joint over all times
+        and variables, given everything in the table; its distribution at each single time is that of `interpolate`,
+        whatever other times are asked for."""
         check_draws(draws, seed)
         table, way = self.read(data, columns), self._interpolation(method)
         request = self._request(table, times, every=every, until=until, at=at, columns=columns, within=True)
         check_steps(table, self.marching, request.series, request.times)
-        if self.model.has_paths and way not in OF_MEMORY:  # paths carry what goes together, else the memory does
+        if self.model.has_paths and way not in OF_MEMORY:  # paths carry the dependence, else the memory does
             values = inference.draws(self.model, self.frame, request, num_samples=draws, seed=seed, method=way)
         else:
             values = self._row_draws(request, way, draws, seed)
         return draws_frame(request, self.axis, values)
 
     def simulate(self, series: int = 1, times: Any = (), *, seed: int = 0, backend: str = "pyarrow") -> Any:
-        """A wide frame (pandas, polars or pyarrow) of so many new series, observed at these times, as the model thinks
-        that they come about."""
+        """A wide frame (pandas, polars or pyarrow) of new series drawn from the model, observed at these times."""
         moments = np.unique(parse_times(times, self.axis))
         check_whole("series", series)
         check_draws(1, seed)
@@ -186,8 +186,8 @@ class Fitted(AbstractRun):
         return draws_frame(request, self.axis, values, with_draw=False)
 
     def log_likelihood(self, data: Any, *, draws: int = DRAWS, seed: int = 0, columns: Columns = Columns()) -> Any:
-        """A frame of the log-likelihood of each series: exact, or where there are latent paths estimated from so many,
-        without bias in the likelihood itself; with their effective number where it is least."""
+        """A frame of the log-likelihood of each series: exact, or, for models with latent paths, estimated from draws
+        so that the likelihood is unbiased; then with the smallest effective number of paths."""
         check_draws(draws, seed)
         table = self.read(data, columns)
         check_steps(table, self.marching)
@@ -198,11 +198,11 @@ class Fitted(AbstractRun):
         return to_frame(named, table.layout.backend)
 
     def _request(self, table: Table, times: Any, **asked: Any) -> inference.Request:
-        """When answers are wanted, in the model's kind of time and by the names that its table's columns had."""
+        """The request for these times, in the model's kind of time and with the column names of its table."""
         return make_request(table, self.axis, times, **asked, known=self.columns)
 
     def _interpolation(self, method: str | None, *, latent: bool = False) -> Method:
-        """The way to interpolate; a memory that is asked tells nothing of the latent state, so that paths do."""
+        """The method of interpolation; a memory knows nothing of the latent state, for which paths are used."""
         return find_interpolation(self.model, method, by_interpolation if latent else self.ways.interpolate)
 
     def _at_rows(
@@ -235,7 +235,7 @@ class Fitted(AbstractRun):
         return answer_frame(request, self.axis, answer, levels, names)
 
     def _row_draws(self, request: inference.Request, way: Method, draws: int, seed: int) -> np.ndarray:
-        """Joint draws of a model that draws row by row: the times asked for become rows with nothing seen."""
+        """Joint draws of a model that draws row by row: the requested times become rows without observations."""
         make_queries(request.table, self.scaler, self.marching, request.series, request.times)  # none before the start
         merged, places = request.table.with_times(request.series, request.times)
         assert isinstance(self.model, AbstractOnline)
@@ -263,12 +263,13 @@ class Fitted(AbstractRun):
         seed: int = 0,
         columns: Columns = Columns(),
     ) -> dict[str, Any]:
-        """NLL, MSE, CRPS, coverage and PIT, means over observed values in the table's units.
+        """NLL, MSE, CRPS, coverage and PIT, as means over observed values in the table's units.
 
-        prediction: each row from the rows before it; with `after`, the `next` rows from everything up to then, and of
-        several such times all together.
-        interpolation: a random `share` of the rows (by default half) is hidden, each foretold from the visible rows
-        before it; with method="smooth" (or one of those of `interpolate`) from the visible rows after it too. With
+        prediction: each row from the rows before it; with `after`, the `next` rows from everything up to then, pooled
+        over all times if there are several.
+
+        interpolation: a random `share` of the rows (by default half) is hidden, and each is predicted from the visible
+        rows before it; with method="smooth" (or one of those of `interpolate`) from the visible rows after it too. With
         `hidden`, a table of the same series, all of `data` is visible and the rows of `hidden` are scored.
         """
         check_draws(draws, seed)
@@ -305,11 +306,11 @@ class Fitted(AbstractRun):
         seed: int = 0,
         columns: Columns = Columns(),
     ) -> None:
-        """Nothing; a picture (.png, .svg, .pdf, or .html that can be zoomed) of these series, or the first `most`.
+        """Draws a picture (.png, .svg, .pdf, or .html that can be zoomed) of these series, or the first `most`.
 
-        forecast: from the last observation (or the last up to `after`; what comes later is drawn as hidden) until a
-        time; interpolation: between the observations; latent: paths of the latent state of the first of these series;
-        drift: what moves them.
+        forecast: from the last observation (or the last up to `after`; later ones are drawn as hidden) until a time;
+        interpolation: between the observations; latent: paths of the latent state of the first of these series; drift:
+        their drift and diffusion.
         """
         table = self.read(data, columns)
         if what not in charts.KINDS:
@@ -331,14 +332,14 @@ class Fitted(AbstractRun):
         draw(charts.KINDS[what](shown, **when), Path(path), self.axis, time_name=table.layout.time)
 
     def _moment(self, time: Any) -> float | None:
-        """A time or date on the model's axis."""
+        """A time or date as a number on the model's axis."""
         return None if time is None else float(parse_times([time], self.axis)[0])
 
     def online(self, ids: Any = None, *, draws: int = DRAWS, seed: int = 0, window: int = 0) -> Online:
-        """The state before anything was seen, of one series or of those with these ids; more may come later.
+        """The online state before any observation, of one series or of those with these ids; more can be added later.
 
-        Its updates and forecasts are those of `forecast` on the same data; the last `window` updates of each series
-        are kept, so that a late observation can be replayed among them.
+        Its forecasts equal those of `forecast` on the same data; the last `window` updates of each series are kept, so
+        that a late observation can be inserted and they can be replayed.
         """
         self._warn_of_prior("an online state")
         return Online.begin(
@@ -346,11 +347,11 @@ class Fitted(AbstractRun):
         )
 
     def subject(self, *, draws: int, seed: int, window: int) -> Subject:
-        """What an online state is of."""
+        """The fitted model behind an online state."""
         return Subject(self.stepper, self.config.variables, self.axis, self._layout(), draws, seed, window)
 
     def _layout(self, backend: str = "pyarrow") -> Layout:
-        """How a frame about new series is laid out: its columns are called as those of the run's table were."""
+        """The layout of a frame about new series: columns are named as in the table of the run."""
         return Layout(id=self.columns.id or "id", time=self.columns.time or "time", backend=backend)
 
     @functools.cached_property
@@ -365,7 +366,7 @@ class Fitted(AbstractRun):
         )
 
     def export(self, path: str | Path, *, draws: int = DRAWS, quantiles: Sequence[float] | float = QUANTILES) -> None:
-        """Nothing; the file holds the forecaster, which `vsdn.exported.load` runs without the code of its model."""
+        """Writes the forecaster to a file, which `vsdn.exported.load` runs without the model's code."""
         check_draws(draws)
         quantiles = read_levels(quantiles)
         self._warn_of_prior("an exported forecaster")
@@ -382,6 +383,6 @@ class Fitted(AbstractRun):
 
 
 def load(folder: str | Path) -> Fitted:
-    """The fitted model of a run folder, with the best weights so far."""
+    """The fitted model in a run folder, with the best weights so far."""
     use_compilation_cache()
     return Fitted(*read_run(Path(folder)))

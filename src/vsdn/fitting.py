@@ -1,4 +1,4 @@
-"""A table becomes a fitted model: fit, and resume what was stopped."""
+"""From a table to a fitted model: `fit`, and `resume` for a run that was stopped."""
 
 import os
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ def fit(
     columns: Columns = Columns(),
     progress: bool = True,
 ) -> Fitted:
-    """A model fitted to a table. With `out`, the run folder is kept there and can be resumed at any moment.
+    """Fits a model to a table. With `out`, the run folder is kept there and can be resumed at any moment.
 
-    `settings` are flat, e.g. {"epochs": 12}; they go before `preset`, and model, objective and seed before both.
+    `settings` are flat, e.g. {"epochs": 12}; they override `preset`, and model, objective and seed override both.
     """
     named = {"model": model, "objective": objective, "seed": seed}
     given = {key: value for key, value in named.items() if value is not None}
@@ -67,7 +67,7 @@ def fit(
 def resume(
     folder: str | Path, data: Any = None, *, valid: Any = None, columns: Columns | None = None, progress: bool = True
 ) -> Fitted:
-    """The run of a folder, gone on with from its last checkpoint to the same weights as if it had never stopped.
+    """Continues the run in a folder from its last checkpoint, to the same weights as if it had never stopped.
 
     The tables are read from where they were, unless they are given.
     """
@@ -103,7 +103,7 @@ def make_model(settings: Settings, table: Table) -> AbstractModel:
 
 
 def _check_size(shapes: AbstractModel) -> None:
-    """Refuses a model that cannot be trained in this machine's memory, before any of it is made."""
+    """Refuses a model that cannot be trained in this machine's memory, before building any of it."""
     sizes = [leaf.size for leaf in jax.tree.leaves(shapes) if isinstance(leaf, jax.ShapeDtypeStruct)]
     needed = 5 * 4 * sum(sizes)  # weights, gradient, two moments and the best weights, four bytes each
     if needed > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
@@ -134,7 +134,7 @@ def _run(
             if record is not None:
                 record = record.moved(offset, valid_offset, by=settings.select_by)
                 records.append(record)
-            stop = interrupt.asked  # read once: what is stopped at is what was kept
+            stop = interrupt.asked  # read once, so that the run stops exactly where it was saved
             if folder is not None:
                 over = training.why_ended(state, settings) is not None  # perhaps in the middle of an epoch
                 now = stop or over or int(state.step) % settings.checkpoint_every == 0
@@ -156,7 +156,7 @@ def _run(
 
 
 def _keep(folder: Path, state: TrainState, records: list[Epoch], *, new_epoch: bool, now: bool) -> None:
-    """Writes what a resumed run needs; the state comes last, so that it never names what is not there yet."""
+    """Writes what is needed to resume; the state comes last, so that it never refers to anything not yet written."""
     if new_epoch and records[-1].best_epoch == records[-1].epoch:
         checkpoint.save_weights(folder, state.best_params)
     if new_epoch:
@@ -177,5 +177,5 @@ def _source(data: Any, valid: Any, columns: Columns, told: str) -> Source:
 
 
 def fingerprint(table: Table, valid: Table | None) -> str:
-    """A hash of what a run learns from and is validated on."""
+    """A hash of the training and validation data."""
     return table.fingerprint() + ("" if valid is None else "+" + valid.fingerprint())

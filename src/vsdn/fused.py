@@ -1,7 +1,7 @@
-"""The SDE loop of a batch of series as one compiled kernel: the paths of `vsdn.sde`, to rounding, and their gradients.
+"""The SDE loop of a batch as one compiled kernel: the paths of `vsdn.sde`, up to rounding, and their gradients.
 
-The kernel (`kernel/`, C++) runs on CPUs where it could be built; anywhere else the scan of `vsdn.sde` is used. It
-draws the same noise inside, keeps nothing but the states, and takes the drift network of `vsdn.nets` alone.
+The kernel (`kernel/`, C++) runs on CPUs where it could be built; elsewhere the scan of `vsdn.sde` is used. It draws the
+same noise internally, stores only the states, and supports only the drift network of `vsdn.nets`.
 """
 
 import functools
@@ -24,8 +24,8 @@ try:
 except ImportError:  # no compiler when it was installed
     _kernel = None
 
-ACTIVATIONS = ("tanh", "relu", "silu")  # as the kernel numbers them
-EMBEDS = 2**14  # the largest product of contexts, width × features, that is the kernel's; XLA does larger ones better
+ACTIVATIONS = ("tanh", "relu", "silu")  # in the kernel's numbering
+EMBEDS = 2**14  # largest context product (width × features) left to the kernel; XLA is faster beyond
 
 
 class Weights(NamedTuple):
@@ -40,18 +40,18 @@ class Weights(NamedTuple):
 
 
 class Walks(NamedTuple):
-    """All that the kernel is handed, a series an entry of the leading axes."""
+    """The kernel's inputs, one series per entry of the leading axes."""
 
     x0: Float[Array, "batch path latent"]
     steps: Steps
     weights: Weights
-    rows: Int[Array, "batch row"]  # the points at which states are asked for
+    rows: Int[Array, "batch row"]  # the points whose states are returned
     seeds: UInt32[Array, "batch 2"]
     first_step: UInt32[Array, ""]
 
 
 class Asked(NamedTuple):
-    """How the kernel is to walk."""
+    """The kernel's options."""
 
     activation: str
     prior_alone: bool
@@ -63,13 +63,13 @@ def is_built() -> bool:
 
 
 def is_used(drift: Any) -> bool:
-    """Whether a batch goes through the kernel here and now; VSDN_KERNEL=off asks for the scan."""
+    """Whether a batch uses the kernel, here and now; VSDN_KERNEL=off selects the scan."""
     asked = os.environ.get("VSDN_KERNEL", "on") != "off"
     return is_built() and asked and jax.default_backend() == "cpu" and type(drift) is Drift
 
 
 def what_is_lost() -> str | None:
-    """What a user should know where the kernel is missing; None where it is not."""
+    """The warning to show when the kernel is missing, or None."""
     if is_built() or jax.default_backend() != "cpu":
         return None
     return "the compiled SDE loop is missing, so training takes longer: install a C++ compiler, then vsdn once more"
@@ -84,8 +84,7 @@ def posterior_paths(
     keys: Key[Array, " batch"],
     first_step: Number = 0,
 ) -> Path:
-    """`sde.posterior_paths` of every series of a batch, with the states at its rows alone. The lengths of its steps are
-    data: no gradient reaches them."""
+    """`sde.posterior_paths` for every series of a batch, with states at its rows only; no gradient in dt."""
     steps = steps._replace(dt=jax.lax.stop_gradient(steps.dt))
     if is_used(drift):
         walks = _prepare(drift, x0, steps, grids.rows, keys, first_step)
@@ -102,7 +101,7 @@ def posterior_paths(
 def prior_paths(
     drift: Any, x0: Float[Array, "batch path latent"], steps: Steps, *, keys: Key[Array, " batch"]
 ) -> Float[Array, "batch path point latent"]:
-    """`sde.prior_paths` of every series of a batch; not to be differentiated."""
+    """`sde.prior_paths` for every series of a batch; not differentiable."""
     if is_used(drift):
         steps = steps._replace(posterior=steps.prior)
         walks = _prepare(drift, x0, steps, jnp.zeros((len(x0), 0), jnp.int32), keys)
@@ -128,7 +127,7 @@ def _prepare(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _paths(asked: Asked, *walks: Any) -> tuple[Array, Path]:
-    """All states, which are for the backward pass alone, and the paths with their states at the rows."""
+    """All states, which only the backward pass uses, and the paths with their states at the rows."""
     return _forward(asked, Walks(*walks))
 
 
@@ -147,7 +146,7 @@ _paths.defvjp(_paths_forward, _paths_backward)
 
 @functools.cache
 def _register() -> None:
-    """Tells XLA of the kernel."""
+    """Registers the kernel with XLA."""
     for name, target in _kernel.targets().items():
         jax.ffi.register_ffi_target(f"vsdn_{name}", target, platform="cpu")
 

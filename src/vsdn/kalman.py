@@ -1,7 +1,8 @@
-"""Exact inference in linear-Gaussian models of one series: any gaps, anything missing, no solver step.
+"""Exact inference in linear-Gaussian models of one series, with any gaps and any missing values; no solver steps.
 
-The SDE is in modal form: A is block-diagonal, and each block is a pair of states that decays at a rate a and turns at a
-frequency ω. With the pair as one complex number its flow over t is e^{λt}, λ = −a + iω, and every integral is closed.
+The SDE is in modal form: A is block-diagonal, and each block is a pair of states that decays at a rate a and rotates at
+a frequency ω. Written as one complex number, the pair has the flow e^{λt}, λ = −a + iω, and every integral has a closed
+form.
 """
 
 import math
@@ -14,16 +15,16 @@ from jaxtyping import Array, Bool, Complex, Float, PRNGKeyArray
 
 
 class Belief(NamedTuple):
-    """What is known of the state: N(mean, cov)."""
+    """A Gaussian belief about the state: N(mean, cov)."""
 
     mean: Float[Array, "*row latent"]
     cov: Float[Array, "*row latent latent"]
 
 
 class LinearSDE(NamedTuple):
-    """dx = (A x + b) dt + L dW. States m and m + num_modes are the two of mode m; all decay, none grows."""
+    """dx = (A x + b) dt + L dW. States m and m + num_modes form mode m; all modes decay, none grows."""
 
-    rate: Float[Array, " mode"]  # a ≥ 0; at 0 a state stays where it is
+    rate: Float[Array, " mode"]  # a ≥ 0; at 0 a state is constant
     frequency: Float[Array, " mode"]  # ω
     push: Float[Array, " latent"]  # b
     diffusion: Float[Array, "latent latent"]  # L
@@ -45,11 +46,11 @@ class Readout(NamedTuple):
 
 
 class Filtered(NamedTuple):
-    """What is known of the state at each row, and how well each row was foretold."""
+    """The beliefs at each row, and how well each row was predicted."""
 
     before: Belief  # given the rows before it
-    after: Belief  # given itself too
-    log_lik: Float[Array, " row"]  # log-density of what was seen there, given the rows before
+    after: Belief  # given that row too
+    log_lik: Float[Array, " row"]  # log-density of the row, given the rows before
 
 
 def discretise(sde: LinearSDE, gap: Float[Array, ""]) -> Transition:
@@ -66,14 +67,14 @@ def discretise(sde: LinearSDE, gap: Float[Array, ""]) -> Transition:
 
 @jax.custom_jvp
 def mean_exp(z: Complex[Array, "*any"]) -> Complex[Array, "*any"]:
-    """∫₀¹ e^{zs} ds = (e^z − 1)/z; by its series near 0, where the quotient cancels."""
+    """∫₀¹ e^{zs} ds = (e^z − 1)/z; by its power series near 0, where the quotient loses digits."""
     near, small, large = _near_and_far(z)
     return jnp.where(near, _power_series(small, 1), (jnp.exp(large) - 1.0) / large)
 
 
 @mean_exp.defjvp
 def _mean_exp_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """Its derivative, ∫₀¹ s e^{zs} ds = (e^z − ∫₀¹ e^{zs} ds)/z: half the time of one through the series."""
+    """Its derivative, ∫₀¹ s e^{zs} ds = (e^z − ∫₀¹ e^{zs} ds)/z: twice as fast as differentiating the series."""
     near, small, large = _near_and_far(primals[0])
     value = mean_exp(primals[0])
     slope = jnp.where(near, _power_series(small, 2), (jnp.exp(large) - value) / large)
@@ -81,13 +82,13 @@ def _mean_exp_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array,
 
 
 def _near_and_far(z: Complex[Array, "*any"]) -> tuple[Bool[Array, "*any"], Array, Array]:
-    """Where z is near 0, and z for either case, put out of harm's way where it is the other."""
+    """Where z is near 0, and z for either branch, replaced by a harmless value where the other one applies."""
     near = jnp.abs(z) < 0.5
     return near, jnp.where(near, z, 0.0), jnp.where(near, 1.0, z)
 
 
 def _power_series(z: Complex[Array, "*any"], first: int, num_terms: int = 14) -> Complex[Array, "*any"]:
-    """Σ zᵏ / (k! (k + first)) = ∫₀¹ s^{first − 1} e^{zs} ds, to 64 bits where |z| < ½."""
+    """Σ zᵏ / (k! (k + first)) = ∫₀¹ s^{first − 1} e^{zs} ds, to 64-bit precision for |z| < ½."""
     total = jnp.zeros_like(z)
     for k in reversed(range(num_terms)):
         total = total * z + 1 / (math.factorial(k) * (k + first))
@@ -95,19 +96,19 @@ def _power_series(z: Complex[Array, "*any"], first: int, num_terms: int = 14) ->
 
 
 def _to_complex(cov: Float[Array, "latent latent"]) -> Complex[Array, "2 mode mode"]:
-    """E[z z̄ᵀ] and E[z zᵀ] of z = u + iv, given the covariance of (u, v): together they are all of it."""
+    """E[z z̄ᵀ] and E[z zᵀ] of z = u + iv from the covariance of (u, v), which they determine."""
     (uu, uv), (vu, vv) = (jnp.split(half, 2, axis=1) for half in jnp.split(cov, 2))
     return jax.lax.complex(jnp.stack([uu + vv, uu - vv]), jnp.stack([vu - uv, vu + uv]))
 
 
 def _to_real(moments: Complex[Array, "2 mode mode"]) -> Float[Array, "latent latent"]:
-    """The covariance of (u, v), given E[z z̄ᵀ] and E[z zᵀ] of z = u + iv."""
+    """The covariance of (u, v) from E[z z̄ᵀ] and E[z zᵀ] of z = u + iv."""
     both, other = 0.5 * (moments[1] + moments[0]), 0.5 * (moments[1] - moments[0])
     return jnp.block([[both.real, other.imag], [both.imag, -other.real]])
 
 
 def advance(belief: Belief, transition: Transition) -> Belief:
-    """What is known of the state after a gap in which nothing was seen."""
+    """The belief after a gap without observations."""
     flow, shift, cov = transition
     return Belief(flow @ belief.mean + shift, flow @ belief.cov @ flow.T + cov)
 
@@ -115,15 +116,15 @@ def advance(belief: Belief, transition: Transition) -> Belief:
 def observe(
     belief: Belief, readout: Readout, y: Float[Array, " channel"], mask: Bool[Array, " channel"]
 ) -> tuple[Belief, Float[Array, ""]]:
-    """What is known of the state once y was seen where the mask shows it, and the log-density of what was seen.
+    """The belief updated with the observed entries of y, and their log-density.
 
-    One variable after another, which is exact because their noises are independent, and inverts no matrix.
+    One variable at a time, which is exact because their noises are independent, and needs no matrix inverse.
     """
 
     def take(belief: Belief, entry: tuple[Array, ...]) -> tuple[Belief, Array]:
         weight, noise, y, seen = entry
         load = belief.cov @ weight
-        variance = jnp.maximum(weight @ load, 0.0) + noise  # rounding may take a variance of nothing below 0
+        variance = jnp.maximum(weight @ load, 0.0) + noise  # rounding may make a zero variance negative
         gain = jnp.where(seen, load / variance, 0.0)
         surprise = jnp.where(seen, y - weight @ belief.mean, 0.0)
         half = belief.cov - jnp.outer(gain, load)
@@ -144,7 +145,7 @@ def filter_rows(
 ) -> Filtered:
     """The Kalman filter: transition r leads to row r, the first from the initial belief."""
 
-    @jax.checkpoint  # the gradient keeps one belief a row, not one a value
+    @jax.checkpoint  # the backward pass stores one belief per row, not one per value
     def step(belief: Belief, row: tuple[Transition, Array, Array]) -> tuple[Belief, Filtered]:
         transition, y, mask = row
         before = advance(belief, transition)
@@ -155,9 +156,9 @@ def filter_rows(
 
 
 def look_back(known: Belief, transition: Transition, before: Belief, smoothed: Belief) -> Belief:
-    """What is known before a transition, once it is known what came of it (Rauch, Tung & Striebel 1965).
+    """The belief before a transition, updated with what is known after it (Rauch, Tung & Striebel 1965).
 
-    `before` is what was foretold of the state after it, `smoothed` what is known of that state now.
+    `before` is the predicted belief after the transition, `smoothed` the smoothed one.
     """
     gain = smoother_gain(known, transition, before)
     mean = known.mean + gain @ (smoothed.mean - before.mean)
@@ -167,13 +168,13 @@ def look_back(known: Belief, transition: Transition, before: Belief, smoothed: B
 def looked_back_cov(
     known: Belief, transition: Transition, gain: Float[Array, "latent latent"], later: Float[Array, "latent latent"]
 ) -> Float[Array, "latent latent"]:
-    """P + G (P_later − P₊) Gᵀ, as a sum that rounding cannot take below zero."""
+    """P + G (P_later − P₊) Gᵀ, written as a sum that rounding cannot make negative."""
     keep = jnp.eye(len(gain), dtype=gain.dtype) - gain @ transition.flow
     return keep @ known.cov @ keep.T + gain @ (transition.cov + later) @ gain.T
 
 
 def smoother_gain(known: Belief, transition: Transition, before: Belief) -> Float[Array, "latent latent"]:
-    """P Fᵀ P₊⁻¹; directions in which P₊ is nothing but rounding, which nothing moves, are left alone."""
+    """P Fᵀ P₊⁻¹, ignoring directions in which P₊ is only rounding error."""
     values, vectors = jnp.linalg.eigh(0.5 * (before.cov + before.cov.T))
     least = values[-1] * len(values) * jnp.finfo(values.dtype).eps
     inverse = jnp.where(values > least, 1 / jnp.where(values > least, values, 1.0), 0.0)
@@ -181,7 +182,7 @@ def smoother_gain(known: Belief, transition: Transition, before: Belief) -> Floa
 
 
 def smooth_rows(filtered: Filtered, transitions: Transition) -> Belief:
-    """What is known of the state at each row, given all of them; transition r leads to row r."""
+    """The belief at each row, given all of them; transition r leads to row r."""
 
     def step(later: tuple, row: tuple[Filtered, Transition]) -> tuple[tuple, Belief]:
         known, transition = row
@@ -196,7 +197,7 @@ def smooth_rows(filtered: Filtered, transitions: Transition) -> Belief:
 
 
 def draw_rows(filtered: Filtered, transitions: Transition, *, key: PRNGKeyArray) -> Float[Array, "row latent"]:
-    """A path through the state at each row, given all of them; transition r leads to row r."""
+    """A draw of the states at all rows jointly, given all of them; transition r leads to row r."""
 
     def step(later: tuple, row: tuple) -> tuple[tuple, Array]:
         known, transition, row_key = row
@@ -215,13 +216,13 @@ def draw_rows(filtered: Filtered, transitions: Transition, *, key: PRNGKeyArray)
 
 
 def draw(belief: Belief, *, key: PRNGKeyArray) -> Float[Array, " latent"]:
-    """A state; its covariance may be singular, and a rounding below that."""
+    """A draw of the state; the covariance may be singular, or slightly indefinite by rounding."""
     values, vectors = jnp.linalg.eigh(0.5 * (belief.cov + belief.cov.T))
     eps = jr.normal(key, belief.mean.shape, belief.mean.dtype)
     return belief.mean + vectors @ (jnp.sqrt(jnp.maximum(values, 0.0)) * eps)
 
 
 def read(belief: Belief, readout: Readout) -> tuple[Float[Array, " channel"], Float[Array, " channel"]]:
-    """Mean and variance of each variable, noise included."""
+    """Mean and variance of each variable, measurement noise included."""
     variance = jnp.einsum("ci,ij,cj->c", readout.weight, belief.cov, readout.weight)
     return readout.weight @ belief.mean, jnp.maximum(variance, 0.0) + readout.noise

@@ -1,4 +1,4 @@
-"""What the decoder's numbers mean: one family of distributions a variable, in the model's (standardised) units."""
+"""Likelihoods: the families of distributions that the decoder parametrises, one per variable, in standardised units."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from vsdn.errors import SettingsError
 
 
 class AbstractFamily(eqx.Module):
-    """A parametric family Φ on the line; everything is elementwise over leading axes, parameters last."""
+    """A parametric family Φ of distributions of a number; elementwise over leading axes, parameters last."""
 
     num_params: ClassVar[int]
 
@@ -33,7 +33,7 @@ class AbstractFamily(eqx.Module):
 
     @abstractmethod
     def reach(self, params: Float[Array, "*any param"]) -> Float[Array, "*any"]:
-        """How far from its mean Y hardly ever is."""
+        """A distance from the mean that Y hardly ever exceeds."""
 
     @abstractmethod
     def cdf(self, params: Float[Array, "*any param"], y: Float[Array, "*any"]) -> Float[Array, "*any"]:
@@ -49,26 +49,26 @@ class AbstractFamily(eqx.Module):
         by: Float[Array, "*any"],
         log_scale: Float[Array, "*any"] | None = None,
     ) -> Float[Array, "*any param"]:
-        """The parameters of by + exp(log_scale)·Y, if the family has such a member; a scale of one if none is given."""
+        """The parameters of by + exp(log_scale)·Y, if it is in the family; the scale is one if not given."""
         raise SettingsError(f"what is kept wants densities that can be moved, which {type(self).__name__} cannot be")
 
     @abstractmethod
     def with_moments(self, mean: Float[Array, "*any"], variance: Float[Array, "*any"]) -> Float[Array, "*any param"]:
-        """The parameters of the member with this mean and variance, or the nearest there is."""
+        """The parameters of the member with this mean and variance, or the nearest one."""
 
 
 class AbstractLocationScale(AbstractFamily):
-    """mean + scale·Z, where Z has a law of its own, symmetric around nought; the scale has a smooth floor, in standard
+    """mean + scale·Z, where Z has a fixed distribution, symmetric about zero; the scale has a smooth floor, in standard
     deviations of the variable."""
 
     num_params: ClassVar[int] = 2
     variance_of_one: ClassVar[float]  # Var[Z]
-    reach_of_one: ClassVar[float]  # beyond it, either way, Z hardly ever is
+    reach_of_one: ClassVar[float]  # |Z| hardly ever exceeds it
     floor: float = eqx.field(static=True, default=1e-3)
 
     @abstractmethod
     def log_density(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
-        """That of Z."""
+        """The log-density of Z."""
 
     @abstractmethod
     def below(self, z: Float[Array, "*any"]) -> Float[Array, "*any"]:
@@ -134,7 +134,7 @@ class Gaussian(AbstractLocationScale):
 
 
 class Student(AbstractLocationScale):
-    """Student's t with four degrees of freedom: a value that nothing announced costs a few nats, not its square.
+    """Student's t with four degrees of freedom: an unexpected value costs a few nats, not its square.
 
     With four, everything is elementary and the variance, twice the squared scale, is finite.
     """
@@ -159,9 +159,9 @@ FAMILIES: dict[str, Callable[..., AbstractFamily]] = {"gaussian": Gaussian, "stu
 
 
 class Likelihood(eqx.Module):
-    """A family for each variable; parameters are laid out (channel, param), as wide as the widest family."""
+    """A family for each variable; parameters have the layout (channel, param), padded to the widest family."""
 
-    families: tuple[AbstractFamily, ...]  # one a variable
+    families: tuple[AbstractFamily, ...]  # one per variable
     even_pull: float = eqx.field(static=True, default=0.0)
 
     @property
@@ -216,10 +216,10 @@ class Likelihood(eqx.Module):
         return params
 
     def pulled(self, params: Float[Array, "*any channel param"]) -> Float[Array, "*any channel param"]:
-        """The same parameters, whose gradient is times the variance to the power `even_pull`.
+        """The same parameters, with gradients multiplied by the variance to the power `even_pull`.
 
-        A value's pull on its mean is (y − mean) / variance: where most values repeat, those of narrow densities drown
-        all others. As β-NLL (Seitzer et al., 2022), but what is maximised is still what it says.
+        A value pulls on its mean with (y − mean) / variance: where most values repeat, variables with narrow densities
+        drown the others. Like β-NLL (Seitzer et al., 2022), but the value of the objective is unchanged.
         """
         if not self.even_pull:
             return params
@@ -230,7 +230,7 @@ class Likelihood(eqx.Module):
         return np.array([number for number, other in enumerate(self.families) if other == family])
 
     def _by_family(self, apply: Callable, params: Array, *arrays: Array) -> Array:
-        """`apply` to the channels of each family at once, put back in the channels' order."""
+        """Applies `apply` to the channels of each family at once and restores the channels' order."""
         kinds = list(dict.fromkeys(self.families))
         if len(kinds) == 1:
             return apply(kinds[0], params[..., : kinds[0].num_params], *arrays)

@@ -1,4 +1,4 @@
-"""Scores of a mixture over latent paths (leading axis `sample`), elementwise; everything in the model's units."""
+"""Scores of a mixture over latent paths (leading axis `sample`), elementwise, in the model's units."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def log_prob(likelihood: Likelihood, params: Params, y: Values) -> Values:
 
 
 def nll(likelihood: Likelihood, params: Params, y: Values) -> Values:
-    """Minus that: what y costs."""
+    """Minus the log-density of the mixture at y."""
     return -log_prob(likelihood, params, y)
 
 
@@ -36,7 +36,7 @@ def mean(likelihood: Likelihood, params: Params) -> Values:
 
 
 def std(likelihood: Likelihood, params: Params) -> Values:
-    """The mixture's deviation: what the paths differ by, and what each leaves open."""
+    """The mixture's standard deviation: the spread between components plus that within them."""
     between = jnp.var(likelihood.mean(params), axis=0)
     return jnp.sqrt(between + jnp.mean(likelihood.variance(params), axis=0))
 
@@ -50,7 +50,7 @@ def quantiles(likelihood: Likelihood, params: Params, levels: Sequence[float]) -
 def quantiles_at(
     likelihood: Likelihood, params: Params, levels: Float[Array, "level ..."]
 ) -> Float[Array, "level *any channel"]:
-    """The mixture's quantiles at levels of their own, by bisection of its distribution function."""
+    """The mixture's quantiles, with levels that may differ by element, by bisection of the distribution function."""
     low, high = (jnp.broadcast_to(end, (len(levels), *end.shape)) for end in _reach(likelihood, params))
 
     def halve(_, ends):
@@ -64,13 +64,13 @@ def quantiles_at(
 
 
 def _reach(likelihood: Likelihood, params: Params) -> tuple[Values, Values]:
-    """Bounds that hold nearly all of every component."""
+    """Bounds that enclose nearly all of every component."""
     centre, reach = likelihood.mean(params), likelihood.reach(params)
     return jnp.min(centre - reach, axis=0), jnp.max(centre + reach, axis=0)
 
 
 def crps(likelihood: Likelihood, params: Params, y: Values, num_nodes: int = 96) -> Values:
-    """∫(F(z) − 1{z ≥ y})² dz by Gauss–Legendre, the tails apart on either side of y."""
+    """∫(F(z) − 1{z ≥ y})² dz by Gauss–Legendre quadrature, separately on either side of y."""
     nodes, weights = np.polynomial.legendre.leggauss(num_nodes)
     low, high = _reach(likelihood, params)
     low, high = jnp.minimum(low, y), jnp.maximum(high, y)

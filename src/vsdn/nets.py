@@ -1,4 +1,4 @@
-"""The feed-forward networks of the paper: drift, diffusion, and what they are made of."""
+"""The feed-forward networks of the paper: drift, diffusion, and their parts."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": jnp.tanh, "relu": ja
 
 
 class SplitMLP(eqx.Module):
-    """N([x, c]) with one hidden layer, its first product split as W_x x + W_c c.
+    """N([x, c]) with one hidden layer, whose first product is split into W_x x + W_c c.
 
     The context's part is the same for every path of a series, so it is one matrix product outside the SDE loop.
     """
@@ -46,7 +46,7 @@ class SplitMLP(eqx.Module):
 
 
 class Drift(eqx.Module):
-    """H = N_drift([x, c]) − λ∘x, with rates λ ≥ 0 that are learned and begin near zero."""
+    """H = N_drift([x, c]) − λ∘x, with learned rates λ ≥ 0 that start near zero."""
 
     net: SplitMLP
     raw_rate: Float[Array, " latent"]
@@ -63,12 +63,12 @@ class Drift(eqx.Module):
 
 
 def bounded_exp(x: Float[Array, "*any"], bound: float = 4.0) -> Float[Array, "*any"]:
-    """exp x, smoothly kept between e^−bound and e^bound."""
+    """exp x, smoothly bounded between e^−bound and e^bound."""
     return jnp.exp(bound * jnp.tanh(x / bound))
 
 
 class Diffusion(eqx.Module):
-    """R = exp N_diff(h): diagonal, never of x (appendix B), its logarithm bounded smoothly to ± `bound`."""
+    """R = exp N_diff(h): diagonal, never of x (appendix B); the logarithm is smoothly bounded to ± `bound`."""
 
     net: eqx.nn.MLP
     bound: float = eqx.field(static=True)

@@ -1,7 +1,7 @@
-"""Particles: the exact filter and smoother of a latent SDE, as well as one pays for.
+"""Particle filter and smoother of a latent SDE: exact in the limit of many particles.
 
-Forward, weighted states follow a guide that may know the next row, and path weights take back what the guide added.
-Backward, whole paths are drawn through them (Godsill et al. 2004), each step by how likely the prior was to take it.
+Forward, weighted states follow a proposal that may see the next row; the weights correct for the proposal. Backward,
+whole paths are drawn through them (Godsill et al. 2004), each step by its likelihood under the prior.
 """
 
 from collections.abc import Callable
@@ -15,23 +15,23 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vsdn.sde import Drift, Steps, noise_at, path_noise, path_seed, prior_path
 
-POOR = 0.5  # below this share of effective particles they are drawn anew
-FORWARD, BACKWARD = 0xFFFF_FFFF, 0xFFFF_FFFE  # where a key's tree of paths has none
+POOR = 0.5  # particles are resampled below this effective share
+FORWARD, BACKWARD = 0xFFFF_FFFF, 0xFFFF_FFFE  # fold-in numbers that no path uses
 
 
 class Cloud(NamedTuple):
-    """States with weights that sum to one; their logarithms are kept."""
+    """Weighted states; the weights sum to one, and their logarithms are stored."""
 
     states: Float[Array, "*point particle latent"]
     log_weights: Float[Array, "*point particle"]
 
 
 class Filtered(NamedTuple):
-    """What particles know at each point, of the rows up to and with it."""
+    """The particles at each point, given the rows up to and including it."""
 
     cloud: Cloud
-    ahead: Float[Array, "point particle latent"]  # equally likely states that know nothing of the next row
-    log_lik: Float[Array, ""]  # an estimate; its exponential is unbiased
+    ahead: Float[Array, "point particle latent"]  # equally likely states that have not seen the next row
+    log_lik: Float[Array, ""]  # an estimate whose exponential is unbiased
     size: Float[Array, " point"]  # the effective number of particles at the last row
 
 
@@ -45,17 +45,17 @@ Score = Callable[[Float[Array, " latent"], Any], Float[Array, ""]]  # log-densit
 
 
 def either(which: Bool[Array, ""], new: Any, old: Any) -> Any:
-    """One of two states."""
+    """The state `new` if `which`, else `old`, leaf by leaf."""
     return jax.tree.map(lambda new, old: jnp.where(which, new, old), new, old)
 
 
 def effective_size(log_weights: Float[Array, " particle"]) -> Float[Array, ""]:
-    """1 / Σw²."""
+    """The effective number of particles, 1 / Σw²."""
     return jnp.exp(-logsumexp(2 * log_weights))
 
 
 def systematic(log_weights: Float[Array, " particle"], *, key: PRNGKeyArray) -> Int[Array, " particle"]:
-    """As many indices as weights, each as often as its weight says, within one: one uniform number places them all."""
+    """Indices by systematic resampling: each as often as its weight says, to within one; one uniform number in all."""
     count = log_weights.shape[0]
     places = (jnp.arange(count, dtype=log_weights.dtype) + jr.uniform(key, dtype=log_weights.dtype)) / count
     total = jnp.cumsum(jnp.exp(log_weights))
@@ -63,12 +63,12 @@ def systematic(log_weights: Float[Array, " particle"], *, key: PRNGKeyArray) -> 
 
 
 def equal(cloud: Cloud, *, key: PRNGKeyArray) -> Float[Array, "particle latent"]:
-    """As many states, each as likely as the other."""
+    """Equally likely states resampled from the cloud, as many as it has."""
     return cloud.states[systematic(cloud.log_weights, key=key)]
 
 
 def _weigh(cloud: Cloud, gain: Float[Array, " particle"]) -> tuple[Cloud, Float[Array, ""]]:
-    """The cloud after what was seen, and the logarithm of how likely that was."""
+    """The cloud updated with the log-densities of an observation, and the log of their weighted mean."""
     log_weights = cloud.log_weights + gain
     total = logsumexp(log_weights)
     return Cloud(cloud.states, log_weights - total), total
@@ -84,9 +84,9 @@ def filter_particles(
     *,
     key: PRNGKeyArray,
 ) -> Filtered:
-    """Particles along the points of one series; `rows` is what `score` wants of each, `steps` are embedded.
+    """Particles along the points of one series; `rows` holds what `score` takes at each, `steps` are embedded.
 
-    The guide is the posterior of the steps. It may know the next row, so that `ahead` goes without it.
+    The proposal is the posterior of the steps. Since it may see the next row, `ahead` does not use it.
     """
     count, choice_key = x0.shape[0], jr.fold_in(key, FORWARD)
     seed, path = path_seed(key), jnp.arange(count)
@@ -94,13 +94,13 @@ def filter_particles(
     noise = jax.vmap(lambda path, number: noise_at(seed, path, number, x0.shape[1]).astype(x0.dtype), (0, None))
 
     def look(going: _Going, row: Any, seen: Array, number: Array) -> tuple[_Going, Filtered]:
-        """What goes on, and what is known, once a row was weighed (if there is one)."""
+        """The state to continue from, and the particles, after weighting by a row (if there is one)."""
         gain = jnp.where(seen, jax.vmap(score, (0, None))(going.cloud.states, row), 0.0)
         weighed, total = _weigh(going.cloud, gain)
         size = effective_size(weighed.log_weights)
         chosen = equal(weighed, key=jr.fold_in(choice_key, number))
         after = _Going(either(size < POOR * count, Cloud(chosen, level), weighed), chosen, size)
-        going = either(seen, after, going)  # between rows weights are not normalised, so that none is lost
+        going = either(seen, after, going)  # not normalised between rows, so that no factor is lost
         return going, Filtered(weighed, going.ahead, jnp.where(seen, total, 0.0), going.size)
 
     def step(going: _Going, at: tuple) -> tuple[_Going, Filtered]:
@@ -125,8 +125,8 @@ def filter_particles(
 def smooth_particles(
     drift: Drift, filtered: Filtered, steps: Steps, last: Int[Array, ""], *, key: PRNGKeyArray
 ) -> Float[Array, "particle point latent"]:
-    """Whole paths that know every row, of which `last` is the point of the last (−1: there is none); after it they go
-    on by the prior. As many as there are particles."""
+    """Whole paths given every row, as many as there are particles; `last` is the point of the last row (−1: none),
+    after which paths follow the prior."""
     cloud, choice_key = filtered.cloud, jr.fold_in(key, BACKWARD)
     along = jax.vmap(drift, (0, None))
     arrive = jax.vmap(lambda x, at: x + along(x, at.prior) * at.dt)(cloud.states[:-1], steps)
@@ -150,7 +150,7 @@ def smooth_particles(
 def go_on(
     drift: Drift, past: Float[Array, "particle point latent"], steps: Steps, last: Int[Array, ""], *, key: PRNGKeyArray
 ) -> Float[Array, "particle point latent"]:
-    """Paths as they are up to the point `last`, and by the prior from there; from their start if it is −1."""
+    """Paths unchanged up to the point `last`, and simulated by the prior from there; from their start if it is −1."""
     number, seed = jnp.arange(past.shape[1], dtype=jnp.int32), path_seed(key)
     beyond = steps._replace(dt=jnp.where(number[1:] > last, steps.dt, 0.0))
 

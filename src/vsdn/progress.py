@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, and how they end it early."""
+"""Progress display of a run, and its interruption by the user."""
 
 import contextlib
 import signal
@@ -13,7 +13,7 @@ from vsdn.training.loop import Epoch, TrainState
 
 
 class Interrupt:
-    """Whether the user asked to stop (Ctrl-C or a termination); the step under way is finished first."""
+    """Whether the user asked to stop (Ctrl-C or a termination signal); the current step is finished first."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -26,7 +26,7 @@ class Interrupt:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """A block in which Ctrl-C only asks; outside the main thread, where signals cannot be taken, it does nothing."""
+    """A block in which Ctrl-C only requests a stop; no effect outside the main thread, which cannot catch signals."""
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
@@ -40,7 +40,7 @@ def interruptible() -> Iterator[Interrupt]:
 
 
 class TrainingBar:
-    """A bar with loss, validation score, speed and time left; nothing where the output is not a terminal."""
+    """A bar with loss, validation score, speed and time left; silent if the output is not a terminal."""
 
     def __init__(self, num_steps: int, batches: int, offset: float, *, show: bool):
         console = Console(stderr=True)
@@ -69,7 +69,7 @@ class TrainingBar:
         self.bar.stop()
 
     def update(self, state: TrainState, record: Epoch | None) -> None:
-        """Nothing; the bar shows this state."""
+        """Shows this state in the bar."""
         if self.bar.disable:
             return
         if record is not None:

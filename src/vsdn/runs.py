@@ -1,4 +1,4 @@
-"""A fitted model as it is kept: its settings, units and epochs, and the folder that holds them."""
+"""A fitted model in its stored form: settings, units and epochs, and the folder that holds them."""
 
 import dataclasses
 from pathlib import Path
@@ -25,7 +25,7 @@ from vsdn.version import __version__
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AbstractRun:
-    """What a run is made of, and what follows from it alone."""
+    """The parts of a run, and what can be derived from them alone."""
 
     model: AbstractModel
     config: Config
@@ -40,7 +40,7 @@ class AbstractRun:
 
     @property
     def best(self) -> Epoch | None:
-        """The record of the epoch that was kept; None if none was."""
+        """The record of the epoch whose weights were kept; None if there is none."""
         kept = [record for record in self.epochs if record.epoch == self.epochs[-1].best_epoch]
         return kept[0] if kept else None
 
@@ -50,7 +50,7 @@ class AbstractRun:
 
     @property
     def columns(self) -> Columns:
-        """What the columns of the table that it was fitted to were said to be called."""
+        """The column names that were given for the training table."""
         return self.config.source.columns
 
     @property
@@ -59,7 +59,7 @@ class AbstractRun:
 
     @property
     def ways(self) -> Ways:
-        """How it is asked when no method is named."""
+        """The default methods of the model."""
         training = self.settings.training
         return own_ways(self.model, by_memory_alone=training.hide_share == 0 and training.select_by != "bound")
 
@@ -68,17 +68,17 @@ class AbstractRun:
         return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self.model, eqx.is_inexact_array)))
 
     def read(self, data: Any, columns: Columns = Columns()) -> Table:
-        """A table of this model's variables and kind of time."""
+        """A checked table with this model's variables and kind of time."""
         return read_table(data, columns=columns, known=self.columns, variables=self.config.variables, axis=self.axis)
 
     @property
     def frame(self) -> inference.Frame:
-        """What the model's numbers mean."""
+        """How to interpret the model's numbers."""
         buckets = min(self.settings.data.num_buckets or 1, NUM_BUCKETS)
         return inference.Frame(self.scaler, self.marching, buckets)
 
     def save(self, folder: str | Path) -> None:
-        """Nothing; the folder holds a run that `load` reads."""
+        """Writes a run folder that `load` reads."""
         folder = Path(folder)
         params = eqx.filter(self.model, eqx.is_inexact_array)
         with checkpoint.creating(folder, self.config, self.scaler, version=__version__) as fresh:
@@ -87,7 +87,7 @@ class AbstractRun:
 
 
 def read_run(folder: Path) -> tuple[AbstractModel, Config, Scaler, tuple[Epoch, ...]]:
-    """What a run folder holds, in the order of the fields of `AbstractRun`."""
+    """The contents of a run folder, in the order of the fields of `AbstractRun`."""
     config = checkpoint.read_config(folder)
     scaler = checkpoint.read_scaler(folder, config)
     like = model_shapes(config.settings, len(config.variables), config.axis)
@@ -97,6 +97,6 @@ def read_run(folder: Path) -> tuple[AbstractModel, Config, Scaler, tuple[Epoch, 
 
 
 def model_shapes(settings: Settings, num_variables: int, axis: TimeAxis) -> AbstractModel:
-    """The model that the settings name, with the shape of each array in the place of the array."""
+    """The model that the settings name, with shapes in place of arrays."""
     make, key = MODELS[settings.model.model], jr.key(settings.training.seed)
     return eqx.filter_eval_shape(make, num_variables, clock_speeds(settings.data, axis), settings.model, key=key)

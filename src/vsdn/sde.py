@@ -1,4 +1,4 @@
-"""The Euler–Maruyama loop: a latent path, what it costs (KL) and how likely it was (log-ratio)."""
+"""The Euler–Maruyama loop: latent paths, their KL and their log-ratio to the prior."""
 
 import functools
 from collections.abc import Callable
@@ -14,32 +14,32 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 Drift = Callable[[Float[Array, " latent"], Float[Array, " context"]], Float[Array, " latent"]]
 Number = int | Int[Array, ""]
-Noise = Callable[[Int[Array, ""]], Float[Array, " latent"]]  # of a step, by its number
-TREE_DEPTH = 10  # a step is halved so often before two query times share their last noise
+Noise = Callable[[Int[Array, ""]], Float[Array, " latent"]]  # the noise of the step with this number
+TREE_DEPTH = 10  # halvings of a step, beyond which two query times share their noise
 
 
 class Steps(NamedTuple):
-    """What a path of one series walks along, one entry a step; the same for all of its paths."""
+    """The steps along which paths of one series are simulated; the same for all of its paths."""
 
     dt: Float[Array, " step"]
-    prior: Float[Array, "step context"]  # what the prior drift is driven by
-    posterior: Float[Array, "step context"]  # and the posterior drift
+    prior: Float[Array, "step context"]  # the context of the prior drift
+    posterior: Float[Array, "step context"]  # the context of the posterior drift
     diffusion: Float[Array, "step latent"]
 
 
 class Path(NamedTuple):
     states: Float[Array, "point latent"]
-    kl: Float[Array, ""]  # ½∫|u|² dt: what the ELBO charges
-    log_ratio: Float[Array, ""]  # log dQ/dP of this path: what the IWAE weighs with
+    kl: Float[Array, ""]  # ½∫|u|² dt, the cost in the ELBO
+    log_ratio: Float[Array, ""]  # log dQ/dP of this path, for the IWAE weights
 
 
 def posterior_path(
     drift: Drift, x0: Float[Array, " latent"], steps: Steps, noise: Noise, *, prior_drift: Drift | None = None
 ) -> Path:
-    """A path of the posterior SDE with its KL and log-ratio to the prior SDE, by default of the same drift network."""
+    """A path of the posterior SDE with its KL and log-ratio to the prior SDE; both share `drift` by default."""
     prior_drift = drift if prior_drift is None else prior_drift
 
-    @jax.checkpoint  # the backward pass keeps the states alone: no activation, no noise
+    @jax.checkpoint  # the backward pass stores only states: no activations, no noise
     def step(carry, at):
         x, kl, log_ratio = carry
         number, (dt, prior, posterior, diffusion) = at
@@ -70,7 +70,7 @@ def prior_path(drift: Drift, x0: Float[Array, " latent"], steps: Steps, noise: N
 
 @runtime_checkable
 class SplitDrift(Protocol):
-    """A drift that can take its context's part of the work before the path walks."""
+    """A drift whose context part can be computed before the path is simulated."""
 
     def embed(self, context: Float[Array, " context"]) -> Float[Array, " width"]: ...
 
@@ -80,7 +80,7 @@ class SplitDrift(Protocol):
 def posterior_paths(
     drift: SplitDrift, x0: Float[Array, "path latent"], steps: Steps, *, key: PRNGKeyArray, first_step: Number = 0
 ) -> Path:
-    """Independent paths of the posterior SDE, each from an x0 of its own; the noise is of steps `first_step` on."""
+    """Independent paths of the posterior SDE, each from its own x0; noise is numbered from `first_step` on."""
     seed, embedded = path_seed(key), embed(drift, steps)
     walk = lambda x0, path: posterior_path(drift, x0, embedded, path_noise(seed, path, x0, first_step))
     return jax.vmap(walk)(x0, jnp.arange(x0.shape[0]))
@@ -89,37 +89,36 @@ def posterior_paths(
 def prior_paths(
     drift: SplitDrift, x0: Float[Array, "path latent"], steps: Steps, *, key: PRNGKeyArray
 ) -> Float[Array, "path point latent"]:
-    """The states of independent paths of the prior SDE, each from an x0 of its own."""
+    """The states of independent paths of the prior SDE, each from its own x0."""
     seed, embedded = path_seed(key), embed(drift, steps._replace(posterior=steps.prior))
     walk = lambda x0, path: prior_path(drift, x0, embedded, path_noise(seed, path, x0))
     return jax.vmap(walk)(x0, jnp.arange(x0.shape[0]))
 
 
 def embed(drift: SplitDrift, steps: Steps) -> Steps:
-    """The steps with embedded contexts: one matrix product for all of them, outside the loop and once a series."""
+    """The steps with embedded contexts: one matrix product for all steps, outside the loop and once per series."""
     prior = jax.vmap(drift.embed)(steps.prior)
     posterior = prior if steps.posterior is steps.prior else jax.vmap(drift.embed)(steps.posterior)
     return steps._replace(prior=prior, posterior=posterior)
 
 
 def path_seed(key: PRNGKeyArray) -> UInt32[Array, "2"]:
-    """What `noise_at` draws from, whatever kind of key it is."""
+    """The seed from which `noise_at` draws, for any kind of key."""
     return jr.bits(key, (2,), jnp.uint32)
 
 
 def path_noise(
     seed: UInt32[Array, "2"], path: Int[Array, ""], like: Float[Array, " latent"], first_step: Number = 0
 ) -> Noise:
-    """The normals of one of a series' paths."""
+    """The noise of one of a series' paths, by step number."""
     return lambda number: noise_at(seed, path, first_step + number, like.shape[0]).astype(like.dtype)
 
 
 def noise_at(
     seed: UInt32[Array, "2"], path: Int[Array, ""], number: Int[Array, ""], latent_size: int
 ) -> Float[Array, " latent"]:
-    """The standard normals of one step of one path: a function of where they are used, so that more steps, paths or
-    series change no other. On 2¹⁶ levels, four of every 64 random bits: on a CPU six times quicker than exact ones.
-    """
+    """Standard normals for one step of one path: a function of its numbers, so that more steps, paths or series do not
+    change it. Rounded to 2¹⁶ levels, four per 64 random bits: six times faster on a CPU than exact normals."""
     groups = -(-latent_size // 4)
     step, place = jnp.full(groups, number, jnp.uint32), path * groups + jnp.arange(groups)
     bits = threefry_2x32(seed, jnp.concatenate([step, place.astype(jnp.uint32)]))
@@ -128,13 +127,13 @@ def noise_at(
 
 
 def quantile_table() -> Float[Array, "65536"]:
-    """The normals that `noise_at` chooses from."""
+    """The normal quantiles that `noise_at` chooses from."""
     return jnp.asarray(_quantiles())
 
 
 @functools.cache
 def _quantiles() -> np.ndarray:
-    """The quantiles at the middles of 2¹⁶ equal parts, scaled to variance one."""
+    """The normal quantiles at the midpoints of 2¹⁶ equal parts, scaled to variance one."""
     levels = (np.arange(2**16) + 0.5) / 2**16
     quantiles = np.array([NormalDist().inv_cdf(level) for level in levels.tolist()])
     return (quantiles / quantiles.std()).astype(np.float32)
@@ -147,8 +146,8 @@ def brownian(
     noise: Noise,
     bridge_key: PRNGKeyArray,
 ) -> Float[Array, " latent"]:
-    """W(τ + length) − W(τ) from grid point τ = `point` on: a whole step of Δt moves with its noise, a part of one by
-    its bridge. The same time always gets the same value, whatever else is asked."""
+    """W(τ + length) − W(τ) from grid point τ = `point` on: a whole step of Δt uses its noise, a part of one its bridge.
+    The same time always gets the same value, whatever else is asked for."""
     share = length / max_step
     over = share > 1.0  # a branch may be up to one and a half steps long
     number = jnp.where(over, point + 1, point)
@@ -157,7 +156,7 @@ def brownian(
 
 
 def bridge(t: Float[Array, ""], end: Float[Array, " latent"], key: PRNGKeyArray) -> Float[Array, " latent"]:
-    """W(t) of a Brownian path on [0, 1] with W(1) = end, by halving: a function of t for a given key."""
+    """W(t) of a Brownian path on [0, 1] with W(1) = end, by repeated halving: a function of t for a given key."""
 
     def halve(level, carry):
         left, width, at_left, at_right, node = carry
@@ -183,8 +182,8 @@ def bridge_step(
     diffusion: Float[Array, " latent"],
     key: PRNGKeyArray,
 ) -> Float[Array, " latent"]:
-    """A state inside an Euler step of which both ends are known, `length` after the first: its drift does not matter,
-    for it is the same along the step. The same time always gets the same value."""
+    """A state inside an Euler step with both ends known, `length` after the first: the drift is constant along the step
+    and cancels. The same time always gets the same value."""
     left, right = ends
     share = length / jnp.where(dt > 0, dt, 1.0)
     return left + share * (right - left) + diffusion * jnp.sqrt(dt) * bridge(share, jnp.zeros_like(left), key)

@@ -24,7 +24,7 @@ KEYS = ("id", "time", "values", "times")
 
 
 class Message(NamedTuple):
-    """One line of input: what was seen, or when a forecast is wanted, or both."""
+    """One line of input: an observation, a request for forecasts, or both."""
 
     id: str | int
     time: Any = None
@@ -34,9 +34,9 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Asking:
-    """What each line is answered with, unless it says otherwise."""
+    """The forecasts that answer each line by default."""
 
-    ahead: Sequence[float]  # so long after the last observation, in the axis' unit
+    ahead: Sequence[float]  # horizons after the last observation, in the axis' unit
     quantiles: Sequence[float]
 
     def __post_init__(self):
@@ -47,13 +47,13 @@ class Asking:
 
 
 class Stream:
-    """The newest state, for whoever must save it however the stream ends."""
+    """Holds the newest state, so that it can be saved however the stream ends."""
 
     def __init__(self, state: Online):
         self.state = state
 
     def answer(self, line: bytes, asking: Asking) -> list[str]:
-        """The lines of output that one of input asks for; the state is the next one, or as it was if it is refused."""
+        """The output lines for one line of input; the state is updated, or unchanged if the line is refused."""
         message = parse(line)
         state = self.state
         if message.values is not None:
@@ -65,7 +65,7 @@ class Stream:
 
 
 def parse(line: bytes) -> Message:
-    """The message of a line; what is none is refused."""
+    """The message in a line; refuses an invalid one."""
     try:
         fields = json.loads(line, object_pairs_hook=_fields)
     except DataError:
@@ -87,7 +87,7 @@ def parse(line: bytes) -> Message:
 
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of a line; one with two values for a key is refused, of which the first would be lost."""
+    """The object in a line; refuses duplicate keys, of which only the last would be kept."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
@@ -96,7 +96,7 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _forecasts(state: Online, message: Message, asking: Asking) -> Iterator[str]:
-    """A line for each time that is asked for; the default horizons are for lines that say something."""
+    """One line per requested time; the default horizons apply to lines with an observation."""
     if message.times is None and (not asking.ahead or str(message.id) not in state.slots):
         return
     slot = state.find([message.id])
@@ -114,7 +114,7 @@ def _forecasts(state: Online, message: Message, asking: Asking) -> Iterator[str]
 
 
 def _by_variable(variables: Sequence[str], answer: Forecast, place: int, levels: Sequence[float]) -> dict[str, Any]:
-    """mean, std and quantiles of each variable; null where a number is not finite, which JSON has no word for."""
+    """mean, std and quantiles of each variable; null where a number is not finite, which JSON cannot express."""
     table = np.column_stack([answer.mean[place], answer.std[place], answer.quantiles[place]])
     names = ["mean", "std", *map(level_name, levels)]
     finite = [[value if math.isfinite(value) else None for value in row] for row in table.tolist()]
@@ -122,7 +122,7 @@ def _by_variable(variables: Sequence[str], answer: Forecast, place: int, levels:
 
 
 def run(stream: Stream, lines: Iterable[bytes], asking: Asking) -> Iterator[list[str] | DataError]:
-    """For each line of input those of output, or why it was refused; empty lines count, but say nothing."""
+    """Yields the output lines of each input line, or why it was refused; empty lines are counted but not answered."""
     for number, line in enumerate(lines, 1):
         try:
             if line.strip():
@@ -132,7 +132,7 @@ def run(stream: Stream, lines: Iterable[bytes], asking: Asking) -> Iterator[list
 
 
 def read_state(fitted: Fitted, path: Path | None, **wanted: int | None) -> Online:
-    """The state of a file, if there is one, or a fresh one; settings that are wanted must be those of the file."""
+    """The state in a file if there is one, else a fresh one; refuses settings that differ from those of the file."""
     given = {name: value for name, value in wanted.items() if value is not None}
     if path is None or not path.exists() or is_special(path):
         return fitted.online([], **given)
@@ -150,7 +150,7 @@ def read_state(fitted: Fitted, path: Path | None, **wanted: int | None) -> Onlin
 
 @contextlib.contextmanager
 def saving(stream: Stream, path: Path | None) -> Iterator[None]:
-    """A block after which the file holds the newest state, however it ended, by SIGTERM too."""
+    """A block after which the file holds the newest state, however it ended, including by SIGTERM."""
     if path is not None:
         check_writable(path)
     before = signal.signal(signal.SIGTERM, _interrupt)

@@ -1,1 +1,1 @@
-"""Answers: what is asked of a model, the methods that answer, and the scores of answers."""
+"""Answers: the questions put to a model, the methods that answer them, and the scoring of answers."""

@@ -1,4 +1,4 @@
-"""What is hidden, what is scored: a table becomes what a model may see, and the truth it is asked for."""
+"""Evaluation tasks: splits a table into what a model may see and the hidden truth that it is scored on."""
 
 from numbers import Real
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from vsdn.errors import DataError, SettingsError
 from vsdn.tables.files import shorten
 from vsdn.tables.table import Table
 
-SHARE = 0.5  # of the rows, which interpolation hides
+SHARE = 0.5  # default share of rows that interpolation hides
 
 
 class Task(NamedTuple):
-    """Queries (series number, time) with their truth, and a table that holds all that may be seen."""
+    """Queries (series number, time) with their true values, and a table of everything that may be seen."""
 
     visible: Table
     series: np.ndarray
@@ -35,7 +35,7 @@ def make_task(
     seed: int,
     from_start: bool,
 ) -> Task:
-    """The task of this name; what does not go with it is refused."""
+    """The task of this name; refuses options that do not apply to it."""
     if num_rows is not None:
         check_whole("next", num_rows)
     if num_rows is not None and after is None:
@@ -58,28 +58,28 @@ def make_task(
 
 
 def prediction(table: Table, *, after: ArrayLike | None = None, num_rows: int | None = None, from_start: bool) -> Task:
-    """Each row from the rows before it; or, given everything up to `after`, the next `num_rows` rows: of several such
-    times, each series is asked once for every one of them.
+    """Predicts each row from the rows before it; or, given everything up to `after`, the next `num_rows` rows. With
+    several such times, each series is asked once for each of them.
 
     A row with nothing visible before it is scored only if its series has a given start (`from_start`).
     """
     if after is None:
         return _task(table, table, np.ones(len(table.times), bool), from_start)
     cuts = np.unique(after)
-    each = table.select(np.tile(np.arange(table.num_series), len(cuts)))  # a series of its own for each cut
+    each = table.select(np.tile(np.arange(table.num_series), len(cuts)))  # one copy of each series per cut
     late = each.times > np.repeat(cuts, table.num_series)[each.series_of_row]
     scored = late & (_count_in_series(each, late) <= (num_rows or len(each.times)))
     return _task(each, each.keep_rows(~late), scored, from_start)
 
 
 def interpolation(table: Table, *, share: float = SHARE, seed: int = 0, from_start: bool) -> Task:
-    """Each of a random `share` of the rows, which are hidden, from the visible rows before it (as in the paper)."""
+    """Hides a random `share` of the rows and predicts each from the visible rows before it (as in the paper)."""
     hidden = np.random.default_rng(seed).random(len(table.times)) < share
     return _task(table, table.keep_rows(~hidden), hidden, from_start)
 
 
 def held_out(visible: Table, hidden: Table, *, from_start: bool) -> Task:
-    """Each row of the table `hidden`, of which a model sees the table `visible` alone."""
+    """Predicts each row of the table `hidden`; the model sees only the table `visible`."""
     series = find_series(visible, hidden.ids)[hidden.series_of_row]
     _check_unseen(visible, hidden, series)
     scored = hidden.mask.any(axis=1) & (from_start | _has_past(visible, series, hidden.times))
@@ -92,7 +92,7 @@ def _task(table: Table, visible: Table, scored: np.ndarray, from_start: bool) ->
 
 
 def _gather(visible: Table, table: Table, series: np.ndarray, scored: np.ndarray) -> Task:
-    """The task of foretelling the scored rows of a table, whose series have these numbers in the visible one."""
+    """The task of predicting the scored rows of a table; `series` gives the series of each row in the visible table."""
     rows = np.flatnonzero(scored)
     if not len(rows):
         raise DataError("there is nothing to score: no row has a visible row of its series before it")
@@ -100,7 +100,7 @@ def _gather(visible: Table, table: Table, series: np.ndarray, scored: np.ndarray
 
 
 def _check_unseen(visible: Table, hidden: Table, series: np.ndarray) -> None:
-    """Refuses a hidden value that the visible table shows."""
+    """Refuses a hidden value that is present in the visible table."""
     shown = {
         key: row for row, key in enumerate(zip(visible.series_of_row.tolist(), visible.times.tolist(), strict=True))
     }
@@ -111,13 +111,13 @@ def _check_unseen(visible: Table, hidden: Table, series: np.ndarray) -> None:
 
 
 def _count_in_series(table: Table, flags: np.ndarray) -> np.ndarray:
-    """How many rows of the series up to and with this one have the flag."""
+    """For each row, how many rows of its series up to and including it have the flag."""
     total = np.concatenate([[0], np.cumsum(flags)])
     return total[1:] - total[table.starts[:-1]][table.series_of_row]
 
 
 def _has_past(visible: Table, series: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Whether a visible row of the same series lies before each of these times."""
+    """Whether the same series has a visible row before each of these times."""
     first = np.full(visible.num_series, np.inf)
     filled = np.flatnonzero(np.diff(visible.starts))
     first[filled] = visible.times[visible.starts[filled]]
@@ -125,7 +125,7 @@ def _has_past(visible: Table, series: np.ndarray, times: np.ndarray) -> np.ndarr
 
 
 def summary(nll: np.ndarray, square: np.ndarray, crps: np.ndarray, pit: np.ndarray, mask: np.ndarray) -> dict[str, Any]:
-    """Means over the observed values, the coverage of central intervals, and the PIT in ten bins."""
+    """Mean scores over the observed values, the coverage of central intervals, and the PIT in ten bins."""
     mean = lambda scores: float(scores[mask].mean())
     inside = lambda level: float((np.abs(pit[mask] - 0.5) <= level / 2).mean())
     histogram = np.histogram(pit[mask], bins=10, range=(0, 1))[0] / mask.sum()

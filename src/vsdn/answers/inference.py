@@ -1,4 +1,4 @@
-"""Answers of a model for the series of a table: statistics of the mixture over paths, in the user's units."""
+"""A model's answers for the series of a table: statistics of the mixture over paths, in the user's units."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -20,11 +20,11 @@ from vsdn.models import AbstractModel, Answer
 from vsdn.models.base import AbstractOnline
 from vsdn.tables.table import Table
 
-MEASUREMENT = 0xFFFF_FFFD  # where a key's tree of paths has none
+MEASUREMENT = 0xFFFF_FFFD  # fold-in number that no path uses
 
 
 class Scores(NamedTuple):
-    """Of each query and variable, in the user's units."""
+    """The scores of each query and variable, in the user's units."""
 
     nll: np.ndarray
     square: np.ndarray
@@ -43,22 +43,22 @@ def forecast(
     method: Method = by_prior,
     latent: bool = False,
 ) -> Forecast:
-    """Mean, deviation and quantiles of the mixture over paths, at each query; or of the latent state, in the model's
-    own units."""
+    """Mean, standard deviation and quantiles of the mixture over paths at each query; or, with `latent`, of the latent
+    state in the model's own units."""
     asked = Asked(method, _state_statistics if latent else _statistics, num_samples, tuple(levels))
     parts = _answer(model, frame, request, _no_truth(request), asked, seed=seed)
     return Forecast(*parts) if latent else in_units(frame.scaler, *parts)
 
 
 def _no_truth(request: Request) -> np.ndarray:
-    """What stands for the truth where nothing is held against it."""
+    """A placeholder for the truth where nothing is scored."""
     return np.zeros((len(request.times), len(request.table.variables)))
 
 
 def draws(
     model: AbstractModel, frame: Frame, request: Request, *, num_samples: int, seed: int, method: Method
 ) -> np.ndarray:
-    """(query, draw, channel): values along whole paths, so that those of one draw go together."""
+    """(query, draw, channel): joint draws along whole paths."""
     values, *_ = _answer(
         model, frame, request, _no_truth(request), Asked(method, _measurements, num_samples), seed=seed
     )
@@ -75,10 +75,10 @@ def paths(
 def coupled(
     model: AbstractModel, frame: Frame, request: Request, together: np.ndarray, *, seed: int, method: Method
 ) -> np.ndarray:
-    """(query, draw, channel): values with the law of `method` at each query, whatever else is asked, that go together
-    as `together` does: by its ranks (ensemble copula coupling; Schefzik, Thorarinsdottir and Gneiting, 2013)."""
+    """(query, draw, channel): joint draws with the marginals of `method` at each query and the dependence of
+    `together`, by its ranks (ensemble copula coupling; Schefzik, Thorarinsdottir and Gneiting, 2013)."""
     random = np.random.default_rng(seed)
-    order = np.lexsort((random.random(together.shape), together), axis=1)  # of equals by chance
+    order = np.lexsort((random.random(together.shape), together), axis=1)  # ties are broken at random
     levels = (order.argsort(axis=1) + random.random(together.shape)) / together.shape[1]
     asked = Asked(method, _at_levels, together.shape[1])
     return frame.scaler.unscale(_answer(model, frame, request, levels, asked, seed=seed)[0])
@@ -87,7 +87,7 @@ def coupled(
 def row_draws(
     model: AbstractOnline, frame: Frame, table: Table, *, num_samples: int, num_particles: int = 1, seed: int
 ) -> np.ndarray:
-    """(row, draw, channel): values at every row of a table, those with nothing seen too, that go together."""
+    """(row, draw, channel): joint draws at every row of a table, including rows with nothing observed."""
     grids, keys = make_grids(table, frame.scaler, frame.marching), series_keys(table.ids, seed)
     values = np.empty((len(table.times), num_samples, len(table.variables)))
     most_points, most_rows = int(grids.num_points.max()) + 1, int(grids.num_rows.max())
@@ -110,7 +110,7 @@ def _row_draws(model: AbstractOnline, grids: Grid, keys: PRNGKeyArray, num_sampl
 def log_likelihoods(
     model: AbstractModel, frame: Frame, table: Table, *, num_samples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of each series in the user's units, and the effective number of paths where they were fewest (NaN: exact)."""
+    """Each series' log-likelihood in the user's units, and the smallest effective number of paths (NaN: exact)."""
     grids, keys = make_grids(table, frame.scaler, frame.marching), series_keys(table.ids, seed)
     most_points, most_rows = int(grids.num_points.max()) + 1, int(grids.num_rows.max())
     size, parts = chunk_size(table.num_series, most_points * num_samples), []
@@ -137,7 +137,7 @@ def score(
     seed: int,
     method: Method = by_prior,
 ) -> Scores:
-    """How well each query is foretold, against the truth (query, channel)."""
+    """The scores of each query's predictive distribution against the truth (query, channel)."""
     asked = Asked(method, _scores, num_samples)
     nll, square, crps, pit, *_ = _answer(model, frame, request, frame.scaler.scale(truth), asked, seed=seed)
     spread = frame.scaler.std
@@ -145,8 +145,7 @@ def score(
 
 
 class Asked(NamedTuple):
-    """How a question is answered, and what is wanted of the answer: nothing that changes from call to call, for each
-    is compiled."""
+    """Static arguments of a question: method, statistic, samples, levels. Each distinct value compiles once."""
 
     method: Method
     summarise: Callable[["Said", "Asked"], tuple[Array, ...]]
@@ -155,12 +154,12 @@ class Asked(NamedTuple):
 
 
 class Said(NamedTuple):
-    """The answer for one series, and what it is held against."""
+    """The answer for one series, and the truth it is compared with."""
 
     likelihood: Likelihood
     answer: Answer
     truth: Array
-    keys: PRNGKeyArray  # one a query
+    keys: PRNGKeyArray  # one per query
 
 
 def _statistics(said: Said, asked: Asked) -> tuple[Array, ...]:
@@ -168,7 +167,7 @@ def _statistics(said: Said, asked: Asked) -> tuple[Array, ...]:
 
 
 def statistics(likelihood: Likelihood, params: Array, *, levels: tuple[float, ...]) -> tuple[Array, Array, Array]:
-    """Mean, deviation and quantiles (query, channel, level) of a mixture at each query, in the model's units."""
+    """Mean, standard deviation and quantiles (query, channel, level) of the mixtures, in the model's units."""
     quantiles = metrics.quantiles(likelihood, params, levels)
     return metrics.mean(likelihood, params), metrics.std(likelihood, params), jnp.moveaxis(quantiles, 0, -1)
 
@@ -188,7 +187,7 @@ def _scores(said: Said, asked: Asked) -> tuple[Array, ...]:
 
 
 def _at_levels(said: Said, asked: Asked) -> tuple[Array, ...]:
-    """Quantiles (query, draw, channel), whose levels stand in the place of the truth."""
+    """Quantiles (query, draw, channel) at the levels that are passed in place of the truth."""
     levels = said.truth.swapaxes(0, 1)
     return (metrics.quantiles_at(said.likelihood, said.answer.params, levels).swapaxes(0, 1),)
 
@@ -207,7 +206,7 @@ def _measurements(said: Said, asked: Asked) -> tuple[Array, ...]:
 def _summaries(
     model: AbstractModel, grid: Grid, queries: Queries, truth: Array, keys: PRNGKeyArray, asked: Asked
 ) -> tuple[Array, ...]:
-    """What is wanted of the answer to each query of each series; compiled once a shape, whoever asks."""
+    """The requested statistics for each query of each series; compiled once per shape, whoever the caller."""
     answer = asked.method(model, grid, queries, num_samples=asked.num_samples, keys=keys)
     keys = jax.vmap(lambda queries, key: query_keys(queries, jr.fold_in(key, MEASUREMENT)))(queries, keys)
     one = lambda answer, truth, keys: asked.summarise(Said(model.likelihood, answer, truth, keys), asked)
@@ -218,7 +217,7 @@ def _summaries(
 def _answer(
     model: AbstractModel, frame: Frame, request: Request, truth: np.ndarray, asked: Asked, *, seed: int
 ) -> list[np.ndarray]:
-    """What is wanted of every query, in the order asked."""
+    """The requested statistics for every query, in the order of the request."""
 
     def answer(chunk: Chunk) -> tuple[Array, ...]:
         own = jnp.asarray(truth[chunk.places])

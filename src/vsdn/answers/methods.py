@@ -1,4 +1,4 @@
-"""The ways to answer a question, by name: what is foretold, filtered or interpolated, for a batch of series."""
+"""Methods by name: how a batch of series is forecast, filtered or interpolated."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,12 +18,12 @@ Method = Callable[..., Answer]  # (model, grids, queries, *, num_samples, keys),
 
 
 def by_prior(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
-    """Each query from the rows before it, as they are in memory; the latent paths take no other account of them."""
+    """Predicts each query by the prior: only the memory, not the latent paths, is conditioned on the rows before it."""
     return Answer(model.batch_forecast(grids, queries, num_samples=num_samples, keys=keys))
 
 
 def _row_by_row(answer_rows: Callable[..., Answer]) -> Method:
-    """The method that answers for each row of a series given itself and those before; the queries are the rows."""
+    """A method that answers each row given that row and those before; the queries are the rows."""
 
     def ask(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
         one = lambda grid, key: answer_rows(model, grid, num_samples=num_samples, key=key)
@@ -36,7 +36,7 @@ def _row_by_row(answer_rows: Callable[..., Answer]) -> Method:
 
 
 def _one_by_one(answer_queries: Callable[..., Answer]) -> Method:
-    """The method that answers the queries of one series at a time."""
+    """A method that answers the queries of one series at a time, mapped over the batch."""
 
     def ask(model: AbstractModel, grids: Grid, queries: Queries, *, num_samples: int, keys: Key[Array, " batch"]):
         one = lambda grid, queries, key: answer_queries(model, grid, queries, num_samples=num_samples, key=key)
@@ -63,11 +63,11 @@ INTERPOLATIONS: dict[str, Method] = {
 }
 
 
-OF_MEMORY = (by_linearising, by_trying)  # not of paths: what they say of several times does not go together
+OF_MEMORY = (by_linearising, by_trying)  # marginals only: answers at several times are not joint
 
 
 class Ways(NamedTuple):
-    """How a model is asked when no method is named."""
+    """The default methods, used when none is named."""
 
     forecast: Method
     filter: Method
@@ -75,9 +75,9 @@ class Ways(NamedTuple):
 
 
 def own_ways(model: AbstractModel, *, by_memory_alone: bool) -> Ways:
-    """The ways of a model. Those of a VSDN depend on how it learned: if its memory was told of every row and the epoch
-    kept by forecasts of single values, all is kept there and its latent paths tell nothing, so that the memory is
-    asked, as that of other models is."""
+    """The default methods of a model. Those of a VSDN depend on its training: if its memory was given every row and its
+    epoch was selected by forecasts of single values, the memory carries everything and the latent paths nothing, so the
+    memory answers, as in other models."""
     if not isinstance(model, VSDN):
         return Ways(by_prior, by_filter, by_interpolation)
     if by_memory_alone:
@@ -86,12 +86,12 @@ def own_ways(model: AbstractModel, *, by_memory_alone: bool) -> Ways:
 
 
 def find_forecast(model: AbstractModel, name: str | None, own: Method = by_prior) -> Method:
-    """The way to forecast that is asked for; the model's own if none is."""
+    """The forecasting method of this name; the default if None."""
     return own if name is None else _find(FORECASTS, model, name)
 
 
 def find_interpolation(model: AbstractModel, name: str | None, own: Method = by_interpolation) -> Method:
-    """The way to interpolate that is asked for; the model's own if none is."""
+    """The interpolation method of this name; the default if None."""
     return own if name is None else _find(INTERPOLATIONS, model, name)
 
 

@@ -1,6 +1,6 @@
-"""Questions to a forecaster: which times of which series are asked for, a chunk at a time, and the answers as a frame.
+"""Questions to a forecaster: which times of which series are asked for, split into chunks, and the answers as a frame.
 
-Nothing here knows a model: whoever answers is handed grids, queries and keys.
+Nothing here depends on a model: the function that answers is given grids, queries and keys.
 """
 
 import datetime as dt
@@ -32,15 +32,15 @@ DRAWS = 128
 MOST_QUERIES = 10**8
 STEP_WANTED = "every wants a step above 0, and until a time to go to"
 MEMORY = 2**28  # bytes of latent states held at once
-FEW = 5.0  # effective particles: with fewer, an answer says so
-NUM_BUCKETS = 2  # padded lengths, each of which is compiled
+FEW = 5.0  # effective particles; with fewer, a warning is given
+NUM_BUCKETS = 2  # padded lengths; each is compiled separately
 
 
 Step = float | dt.timedelta | np.timedelta64
 
 
 class Forecast(NamedTuple):
-    """One row a query, one column a variable, in the user's units."""
+    """A forecast in the user's units: one row per query, one column per variable."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -49,7 +49,7 @@ class Forecast(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is asked: queries (series number, time) of a table that holds all that may be seen."""
+    """What is asked: queries (series number, time) of a table that holds everything that may be seen."""
 
     table: Table
     series: np.ndarray
@@ -57,7 +57,7 @@ class Request(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What a model's numbers mean: its scaler and how its grids march."""
+    """How to interpret a model's numbers: its scaler and how its grids are built."""
 
     scaler: Scaler
     marching: Marching
@@ -65,13 +65,13 @@ class Frame(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Some series that are asked about at once, with a leading batch axis."""
+    """Some series that are answered at once, with a leading batch axis."""
 
     grid: Grid
     queries: Queries
     keys: PRNGKeyArray
-    places: np.ndarray  # of the queries in the request
-    real: np.ndarray  # which of them are no padding
+    places: np.ndarray  # positions of the queries in the request
+    real: np.ndarray  # False for padding
 
 
 def make_request(
@@ -86,8 +86,8 @@ def make_request(
     known: Columns = Columns(),
     within: bool = False,
 ) -> Request:
-    """The request for `times` of each series, or `every` step after its last observation (`within`: from its first on)
-    `until` a time, or the id, time rows of the table `at`."""
+    """The request for `times` of each series, or for every `every` after its last observation (`within`: from its first
+    on) `until` a time, or for the (id, time) rows of the table `at`."""
     if sum(choice is not None for choice in (times, every, at)) != 1:
         raise SettingsError("say when: times, or every with until, or at (a table of id and time)")
     if until is not None and every is None:
@@ -112,10 +112,10 @@ def make_request(
 
 
 def _read_step(every: Any, axis: TimeAxis) -> float:
-    """A step in the axis' unit, of a number or, where times are dates, of a difference between dates."""
+    """A step in the axis' unit, from a number or, where times are dates, from a time difference."""
     if isinstance(every, np.timedelta64):
         every = every.astype("timedelta64[us]").item()
-    if isinstance(every, dt.timedelta):  # pandas' too
+    if isinstance(every, dt.timedelta):  # includes pandas.Timedelta
         if axis.kind == "number":
             raise SettingsError(f"every wants a number, as the model's times are numbers, but got {shorten(every)}")
         every = every.total_seconds() / axis.seconds
@@ -125,7 +125,7 @@ def _read_step(every: Any, axis: TimeAxis) -> float:
 
 
 def _warn_of_left_out(request: Request, until: Any) -> None:
-    """Nothing; says so if some series have none of the steps that were asked for."""
+    """Warns if some series have none of the requested steps."""
     table = request.table
     out = np.setdiff1d(np.arange(table.num_series), request.series)
     if len(out):
@@ -135,14 +135,14 @@ def _warn_of_left_out(request: Request, until: Any) -> None:
 
 
 def _steps_ahead(table: Table, every: float, end: float | None) -> Request:
-    """Every step after the last observation of each series, until a time."""
+    """Every step after the last observation of each series, up to a time."""
     if end is None:
         raise SettingsError(STEP_WANTED)
     return _steps(table, table.times[table.starts[1:] - 1], np.full(table.num_series, end), every, first=1)
 
 
 def _steps_within(table: Table, every: float, end: float | None) -> Request:
-    """Every step from the first observation of each series to its last, or until a time."""
+    """Every step from the first observation of each series to its last, or up to a time."""
     first, last = table.times[table.starts[:-1]], table.times[table.starts[1:] - 1]
     return _steps(table, first, last if end is None else np.full(table.num_series, end), every, first=0)
 
@@ -159,7 +159,7 @@ def _steps(table: Table, begin: np.ndarray, end: np.ndarray, every: float, *, fi
 
 
 def find_series(table: Table, ids: np.ndarray | None, count: int = 1) -> np.ndarray:
-    """The number of each id, 3.0 and 3 being alike; an id that the table does not have is refused."""
+    """The number of each id, 3.0 and 3 being the same; refuses an id that the table does not have."""
     if ids is None:
         if table.num_series > 1:
             raise DataError("the table of times has no id column, but the data has more than one series")
@@ -175,12 +175,12 @@ def find_series(table: Table, ids: np.ndarray | None, count: int = 1) -> np.ndar
 
 
 def _whole(name: str) -> str:
-    """The id 3 of 3.0, which pandas makes of whole numbers; any other as it is."""
+    """The id 3 for 3.0, which pandas makes of whole numbers; any other unchanged."""
     return name[:-2] if re.fullmatch(r"-?\d+\.0", name) else name
 
 
 def as_list(values: Any) -> list[Any]:
-    """What is given, one or many, as a list."""
+    """The argument, one value or many, as a list."""
     alone = isinstance(values, str) or not isinstance(values, Iterable) or getattr(values, "shape", None) == ()
     return [values] if alone else list(values)
 
@@ -194,8 +194,8 @@ def ask(
     seed: int,
     in_pairs: bool = False,
 ) -> list[np.ndarray]:
-    """What `answer` says of every query, in the order asked; few series at a time bound the memory. `in_pairs`: the
-    samples of a series are compared with each other."""
+    """The results of `answer` for every query, in the order of the request; series are processed in chunks to bound
+    memory. `in_pairs`: the samples of a series are compared pairwise."""
     table, scaler, marching = request.table, frame.scaler, frame.marching
     queries = make_queries(table, scaler, marching, request.series, request.times)
     grids = make_grids(table, scaler, marching, tail=queries.tail)
@@ -213,7 +213,7 @@ def ask(
 def _chunks(
     grids: GridSet, queries: QuerySet, keys: PRNGKeyArray, num_buckets: int, num_samples: int, at_once: int
 ) -> Iterator[Chunk]:
-    """The series that are asked about, a chunk at a time."""
+    """The series that are asked about, one chunk at a time."""
     counts = np.diff(queries.starts)
     asked = np.flatnonzero(counts)
     longest = int(grids.num_points[asked].max() + counts.max())
@@ -230,18 +230,18 @@ def _chunks(
 
 
 def chunk_size(num_series: int, states: int) -> int:
-    """How many series fit into memory at once, each with so many latent states."""
+    """How many series fit into memory at once, each with this many latent states."""
     return max(1, min(num_series, 1024, MEMORY // (4 * 64 * states)))
 
 
 def chunks_of(num_series: int, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The series, so many at a time, and the same filled up to the size."""
+    """The series in chunks of `size`, and each chunk also padded to that size."""
     for chunk in np.split(np.arange(num_series), range(size, num_series, size)):
         yield chunk, np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
 
 
 def series_keys(ids: np.ndarray, seed: int) -> PRNGKeyArray:
-    """A key for each series that follows from its id: other series, and their order, change nothing."""
+    """A random key for each series, derived from its id alone: other series and their order do not matter."""
     codes = np.array([zlib.crc32(str(name).encode()) for name in ids.tolist()], np.uint32)
     return jax.vmap(lambda code: jr.fold_in(jr.key(seed), code))(codes)
 
@@ -249,7 +249,7 @@ def series_keys(ids: np.ndarray, seed: int) -> PRNGKeyArray:
 def in_units(
     scaler: Scaler, mean: np.ndarray, std: np.ndarray, quantiles: np.ndarray, size: np.ndarray | None = None
 ) -> Forecast:
-    """The forecast in the user's units, of numbers in the model's."""
+    """The forecast in the user's units, from numbers in the model's units."""
     centre, spread = scaler.mean, scaler.std
     return Forecast(centre + spread * mean, spread * std, centre[:, None] + spread[:, None] * quantiles, size)
 
@@ -261,8 +261,8 @@ def answer_frame(
     levels: Sequence[float],
     variables: tuple[str, ...] | None = None,
 ) -> Any:
-    """The answer to a request as a long frame of the user's kind, in the order asked; about the table's variables if
-    no others are named."""
+    """The answer to a request as a long frame of the user's kind, in the order of the request; for the table's
+    variables unless others are named."""
     table, ids = request.table, request.table.ids[request.series]
     return forecast_frame(table.layout, axis, variables or table.variables, ids, request.times, answer, levels)
 
@@ -276,7 +276,7 @@ def forecast_frame(
     answer: Forecast,
     levels: Sequence[float],
 ) -> Any:
-    """The forecast as a long frame of the user's kind, queries in the order asked, whose ids and times are given."""
+    """The forecast as a long frame of the user's kind, query after query; ids and times are the queries'."""
     columns = answer_columns(
         (layout.id, np.repeat(ids, len(variables))),
         (layout.time, np.repeat(time_column(times, axis), len(variables))),
@@ -290,7 +290,7 @@ def forecast_frame(
 
 
 def warn_of_few(table: Table, series: np.ndarray, size: np.ndarray) -> None:
-    """Nothing; says so if particles were few, where they were fewest."""
+    """Warns if particles were few, and says where they were fewest."""
     if np.isnan(size).all() or np.nanmin(size) >= FEW:
         return
     worst = int(np.nanargmin(size))
@@ -303,7 +303,7 @@ def warn_of_few(table: Table, series: np.ndarray, size: np.ndarray) -> None:
 
 
 def draws_frame(request: Request, axis: TimeAxis, draws: np.ndarray, *, with_draw: bool = True) -> Any:
-    """Joint draws (query, draw, channel) as a wide frame: a row for each draw of each query, a column a variable."""
+    """Joint draws (query, draw, channel) as a wide frame: one row per draw of each query, one column per variable."""
     table, num_draws = request.table, draws.shape[1]
     layout = table.layout
     many = lambda column: np.tile(column, num_draws)
@@ -317,13 +317,13 @@ def draws_frame(request: Request, axis: TimeAxis, draws: np.ndarray, *, with_dra
 
 
 def level_name(level: float) -> str:
-    """q05 of 0.05, q50 of 0.5, q2.5 of 0.025."""
+    """The column name of a quantile: q05 for 0.05, q50 for 0.5, q2.5 for 0.025."""
     percent = round(100 * level, 6)
     return f"q{percent:02.0f}" if percent == round(percent) else f"q{percent:g}"
 
 
 def read_levels(levels: Any) -> tuple[float, ...]:
-    """The levels of quantiles, of one or of many; what is none, or would be called as another is, is refused."""
+    """One or many quantile levels, checked; refuses levels outside (0, 1) and two that would share a column name."""
     names: dict[str, Any] = {}
     for level in as_list(levels):
         if not isinstance(level, Real) or not 0 < float(level) < 1:
@@ -336,13 +336,13 @@ def read_levels(levels: Any) -> tuple[float, ...]:
 
 
 def check_draws(draws: Any, seed: Any = 0) -> None:
-    """Nothing, or an error: these are no number of draws and no seed."""
+    """Refuses an invalid number of draws or seed."""
     check_whole("draws", draws, most=MOST_PATHS)
     check_whole("seed", seed, least=0, most=LAST_SEED)
 
 
 def check_whole(name: str, value: Any, *, least: int = 1, most: float = math.inf) -> None:
-    """Nothing, or an error: a setting is no whole number, or out of bounds."""
+    """Refuses a setting that is not a whole number or is out of bounds."""
     if not isinstance(value, Integral) or isinstance(value, bool) or not least <= int(value) <= most:
         bounds = f"from {least} to {most:,}" if most < math.inf else f"of {least} or more"
         raise SettingsError(f"{name} wants a whole number {bounds}, but {shorten(value)} was given")

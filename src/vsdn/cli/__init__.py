@@ -1,4 +1,4 @@
-"""The command line: a thin door to the Python functions."""
+"""The command line: a thin layer over the Python functions."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ __all__ = ["app", "main", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """The program, imported when it is first used: that takes seconds."""
+    """Imports the program on first use, since that takes seconds."""
     if name in ("app", "main"):
         return getattr(import_module("vsdn.cli.program"), name)
     raise AttributeError(f"module 'vsdn.cli' has no attribute {name!r}")
@@ -29,6 +29,6 @@ def run() -> None:
 
 
 def _end(*_: object) -> None:
-    """Nothing; the process is over at once: an exception amid the import of a compiled module may crash it."""
+    """Ends the process at once: an exception during the import of a compiled module may crash it."""
     os.write(2, b"interrupted\n")
     os._exit(130)

@@ -1,4 +1,4 @@
-"""How things are said: results on standard output, remarks where they are in no program's way."""
+"""Console output: results on standard output, remarks on standard error."""
 
 import contextlib
 import json
@@ -13,18 +13,18 @@ from rich.table import Table
 
 from vsdn.errors import VsdnWarning
 
-WIDE = 10_000  # of a line where no person reads it: nothing is wrapped or cut
+WIDE = 10_000  # line width if not a terminal: nothing is wrapped or cut
 
 
 def remark(notes: Iterable[str], quiet: bool = False) -> None:
-    """Nothing; what a user should know is said where it is in no program's way."""
+    """Prints notes for the user on standard error, where they disturb no program."""
     for note in () if quiet else notes:
         print(note, file=sys.stderr)
 
 
 @contextlib.contextmanager
 def warnings_as_remarks(quiet: bool = False) -> Iterator[None]:
-    """Nothing; what the library warns of is said as a remark, once the work is done."""
+    """Turns the library's warnings in a block into remarks, printed at its end."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", VsdnWarning)
         yield
@@ -32,7 +32,7 @@ def warnings_as_remarks(quiet: bool = False) -> Iterator[None]:
 
 
 def print_rows(rows: Iterable[tuple[str, str]]) -> None:
-    """Nothing; names and what is said of each, in two columns."""
+    """Prints names and their descriptions in two columns."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, text in rows:
         table.add_row(name, text)
@@ -41,7 +41,7 @@ def print_rows(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def print_values(values: dict[str, Any], as_json: bool) -> None:
-    """Nothing; names and values, for a program or for a person, who is spared what has no value."""
+    """Prints names and values, as JSON or for a person; the latter without empty values."""
     if as_json:
         print(json.dumps(finite(values)))
         return
@@ -55,5 +55,5 @@ def _text(value: Any) -> str:
 
 
 def finite(values: dict[str, Any]) -> dict[str, Any]:
-    """The same without infinity and NaN, for which JSON has no word."""
+    """The values with null for infinity and NaN, which JSON cannot express."""
     return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}

@@ -1,4 +1,4 @@
-"""The commands about data sets: which there are, and any of them as a table."""
+"""The commands about data sets: list them, and write one as a table."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def list_datasets(data: DataFolder = None, as_json: Json = False) -> None:
 
 
 def _describe(dataset: Dataset, folder: Path) -> dict[str, Any]:
-    """What is told of a data set; `files` says whether it can be made."""
+    """The description of a data set; `files` says whether it can be made."""
     found = dataset.found(folder)
     names = " or ".join(source.name for source in dataset.sources)
     missing = f"not in {folder}: {names}" if dataset.sources else "needs no file"

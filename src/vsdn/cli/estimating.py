@@ -1,4 +1,4 @@
-"""The commands that estimate what was, where it was not seen or not exactly: interpolate, filter, smooth."""
+"""The commands that estimate unobserved or noisily observed values: interpolate, filter, smooth."""
 
 from vsdn.answers.questions import DRAWS
 from vsdn.cli.console import warnings_as_remarks

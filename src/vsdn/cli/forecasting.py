@@ -1,4 +1,4 @@
-"""The commands about what comes next: forecast, and export of what forecasts."""
+"""The commands about the future: forecast, and export of a forecaster."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,8 +77,8 @@ def forecast(
 
 
 def _shown(fitted: Fitted, table: Table, times: list[Any]) -> dict[str, Any]:
-    """What a picture of these times shows: the series that end before the last of them; if none does, forecasts from
-    the first of them on, with what was observed since."""
+    """The options of a picture of these times: the series that end before the last of them; if there are none,
+    forecasts from the first time on, with later observations."""
     first, end = min(times), max(times)
     ends_before = table.times[table.starts[1:] - 1] < parse_times([end], fitted.axis)
     if not ends_before.any():
@@ -87,7 +87,7 @@ def _shown(fitted: Fitted, table: Table, times: list[Any]) -> dict[str, Any]:
 
 
 def _choices(fitted: Fitted | Exported, **options: Any) -> dict[str, Any]:
-    """What a forecast is told of quantiles, draws and method; nothing by an exported file, which has its own."""
+    """The options of a forecast; refuses them for an exported file, which has its own."""
     if isinstance(fitted, Fitted):
         levels, draws = options["quantiles"] or LEVELS, options["draws"] or DRAWS
         return {"quantiles": numbers(levels, "--quantiles"), "draws": draws, "method": options["method"]}

@@ -1,4 +1,4 @@
-"""The command that follows series as their data comes."""
+"""The command that follows series as their data arrive."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Options that mean the same in every command, and what is meant by their text."""
+"""Options common to several commands, and their parsing."""
 
 from pathlib import Path
 from typing import Annotated
@@ -53,7 +53,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and 
 
 
 def numbers(text: str, option: str) -> list[float]:
-    """The numbers between the commas of an option."""
+    """The numbers in a comma-separated option."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
@@ -61,5 +61,5 @@ def numbers(text: str, option: str) -> list[float]:
 
 
 def words(text: str) -> list[str]:
-    """What stands between the commas of an option: times, ids."""
+    """The texts in a comma-separated option: times, ids."""
     return [part.strip() for part in text.split(",")]

@@ -1,4 +1,4 @@
-"""The command that draws what a model says of a table."""
+"""The command that draws a model's answers about a table."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The program: its commands in the order of `vsdn --help`, and how it ends."""
+"""The program: its commands in the order of `vsdn --help`, and its exit codes."""
 
 import contextlib
 import os
@@ -48,7 +48,7 @@ app = typer.Typer(
 
 
 def _show_version(asked: bool) -> None:
-    """Nothing; the version is printed and the program ends, if that was asked."""
+    """Prints the version and ends the program, if asked to."""
     if asked:
         print(f"vsdn {vsdn.__version__}")
         raise typer.Exit
@@ -74,14 +74,14 @@ def main(arguments: list[str] | None = None) -> int:
     """The exit code: 0; 2 and one line on bad input; 130 when interrupted."""
     try:
         result = typer.main.get_command(app).main(arguments, prog_name="vsdn", standalone_mode=False)
-        sys.stdout.flush()  # a full disk is found here, not after the exit code is settled
+        sys.stdout.flush()  # finds a full disk before the exit code is fixed
         return result if isinstance(result, int) else 0
     except VsdnError as error:
         return _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130
-    except (BrokenPipeError, SystemExit):  # the reader has seen enough, as in `| head`; typer makes it an exit
+    except (BrokenPipeError, SystemExit):  # the reader has stopped, as in `| head`; typer makes it an exit
         _give_up_stdout()
         return 0
     except MemoryError:
@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if "RESOURCE_EXHAUSTED" in str(error):  # JAX's MemoryError
             return _fail(NO_MEMORY)
-        said = getattr(error, "format_message", None)  # typer has its own copy of click, whose errors it keeps inside
+        said = getattr(error, "format_message", None)  # typer has a private copy of click, with its own errors
         if said is None:
             raise
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -107,7 +107,7 @@ def _fail(message: str) -> int:
 
 
 def _give_up_stdout() -> None:
-    """Nothing; what is still to be printed goes nowhere, so that Python does not fail over it while it ends."""
+    """Discards what is still to be printed, so that Python does not fail over it at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""`vsdn reproduce`: the door to plans, jobs and results."""
+"""`vsdn reproduce`: the command for plans, jobs and results."""
 
 import sys
 from collections.abc import Sequence
@@ -82,14 +82,14 @@ def reproduce(
 
 
 def _refuse(options: dict[str, object]) -> None:
-    """Nothing, or an error: one of these options, which mean nothing without runs, was given."""
+    """Refuses options that have no meaning without runs."""
     for option, value in options.items():
         if value not in (None, False, []):
             raise SettingsError(f"{APPENDIX_B} measures gradients and has no runs, so it takes no {option}")
 
 
 def _measure(results: Path, quick: bool, listing: bool, quiet: bool) -> int:
-    """The exit code; appendix B is measured, or it is listed whether it was."""
+    """Measures appendix B, or lists whether it was; returns the exit code."""
     from vsdn.reproduction import noise  # what draws is imported when it is asked for: matplotlib takes long
 
     picture = results / f"{noise.NAME}.png"
@@ -103,7 +103,7 @@ def _measure(results: Path, quick: bool, listing: bool, quiet: bool) -> int:
 
 
 def _choose(plan: Plan, preset: str, seeds: str | None, folds: str | None) -> Plan:
-    """The plan with the presets and repeats that are asked for alone."""
+    """The plan with only the requested presets and repeats."""
     if preset not in (*PRESETS, "both"):
         raise SettingsError(f"--preset is paper, tuned or both, but got {preset!r}")
     if preset not in ("both", *plan.presets):
@@ -134,7 +134,7 @@ def _repeats(text: str, plan: Plan) -> tuple[int, ...]:
 
 
 def _known_models(plan: Plan, models: Sequence[str]) -> tuple[str, ...]:
-    """The models that are asked for, if the plan has them all."""
+    """The requested models; refuses one that the plan does not have."""
     known = dict.fromkeys(row.model or row.reference or "" for row in plan.rows)
     for name in models:
         if name not in known and name not in {row.name for row in plan.rows}:
@@ -156,7 +156,7 @@ def _state(job: Job, out: Path, record: Record) -> str:
 
 
 def _run(jobs: Sequence[Job], out: Path, record: Record, data: Path, at_once: int, quiet: bool) -> Outcome:
-    """What came of those jobs that were not done yet."""
+    """The outcome of the jobs that were not done yet."""
     found = [(job, find_result(out, record, job)) for job in jobs]
     finished = [Finished(job, result) for job, result in found if result is not None]
     done = {job.name: result for job, result in finished}
@@ -168,7 +168,7 @@ def _run(jobs: Sequence[Job], out: Path, record: Record, data: Path, at_once: in
     for job in left:
         if not quiet and (why := changes(out, job) or _recorded_otherwise(job, record)):
             print(f"{job.name} is done again: {', '.join(why)}", file=sys.stderr)
-    remark(data_remarks(left, finished, data), quiet)  # what is missing is said once, before anything is begun
+    remark(data_remarks(left, finished, data), quiet)  # missing data are reported once, before anything starts
     with Display(jobs, done, out, at_once=at_once, quiet=quiet) as display:
         return running.run(left, out, data, display, at_once=at_once)
 
@@ -178,7 +178,7 @@ def _recorded_otherwise(job: Job, record: Record) -> list[str]:
 
 
 def _write(plan: Plan, out: Path, results: Path, data: Path, record: Record) -> list[str]:
-    """Remarks; tables and pictures are written."""
+    """Writes tables and pictures, and returns remarks."""
     from vsdn.reproduction.poses import draw_poses
     from vsdn.reproduction.results import write_results
 

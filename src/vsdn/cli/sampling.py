@@ -1,4 +1,4 @@
-"""The commands that draw series at random: sample (given a table), simulate (from nothing)."""
+"""The commands that draw series at random: sample (given a table), simulate (without data)."""
 
 from typing import Annotated
 

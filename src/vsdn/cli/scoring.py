@@ -1,4 +1,4 @@
-"""The commands that hold a model against a table: likelihood, evaluate."""
+"""The commands that score a model on a table: likelihood, evaluate."""
 
 from pathlib import Path
 from typing import Annotated

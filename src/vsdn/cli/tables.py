@@ -1,4 +1,4 @@
-"""Tables in, answers out: what the commands that ask a model share."""
+"""Reading tables and giving answers, for all commands that use a model."""
 
 import datetime as dt
 import json
@@ -25,7 +25,7 @@ def open_run(run: Path, data: Path, columns: Columns, quiet: bool) -> tuple[Fitt
 
 
 def read_table(fitted: Fitted | Exported, data: Path, columns: Columns, quiet: bool) -> Table:
-    """The table as the model wants it; what is odd about it is said."""
+    """The checked table; prints what is odd about it."""
     table = fitted.read(data, columns)
     remark(table.notes, quiet)
     return table
@@ -34,13 +34,13 @@ def read_table(fitted: Fitted | Exported, data: Path, columns: Columns, quiet: b
 def times_asked(
     times: str | None, every: float | None, until: str | None, at: Path | None, columns: Columns
 ) -> dict[str, Any]:
-    """When answers are wanted, as the methods of a fitted model take it."""
+    """The requested times, as arguments for the methods of a fitted model."""
     moments = None if times is None else words(times)
     return {"times": moments, "every": every, "until": until, "at": at, "columns": columns}
 
 
 def check_outputs(out: Path | None = None, plot: Path | None = None) -> None:
-    """Refuses a file that cannot be written, before the work is done and before the other one is there."""
+    """Refuses files that cannot be written, before any work is done and before either is written."""
     if out is not None:
         check_suffix(out)
     if plot is not None and plot.suffix.lower() not in SUFFIXES:
@@ -51,12 +51,12 @@ def check_outputs(out: Path | None = None, plot: Path | None = None) -> None:
 
 
 def _spell(value: Any) -> str:
-    """What JSON has no word for: a date in ISO's form, anything else as Python writes it."""
+    """The text of a value that JSON cannot express: a date in ISO format, anything else by str."""
     return value.isoformat() if isinstance(value, dt.date) else str(value)
 
 
 def give(frame: Any, out: Path | None, as_json: bool) -> None:
-    """Nothing; an answer is written or printed."""
+    """Writes or prints an answer."""
     if as_json:
         print(json.dumps([finite(row) for row in frame.to_pylist()], default=_spell))
     elif out is None:

@@ -1,4 +1,4 @@
-"""The commands that make a run, and tell what it is: demo, fit, resume, info."""
+"""The commands that make and describe a run: demo, fit, resume, info."""
 
 import sys
 from pathlib import Path
@@ -113,13 +113,13 @@ def info(run: Run, as_json: Json = False) -> None:
 
 
 def _told(rows: dict[str, Any]) -> dict[str, Any]:
-    """The same for a person, with the epochs done and planned in one row."""
+    """The rows for a person, with the epochs done and planned in one."""
     told = {name: value for name, value in rows.items() if name != "planned epochs"}
     return told | {"epochs": f"{rows['epochs']} of {rows['planned epochs']}"}
 
 
 def _info(fitted: Fitted, folder: Path) -> dict[str, Any]:
-    """The rows that describe a run; the validation score is in nats an observed value."""
+    """The rows that describe a run; the validation score is in nats per observed value."""
     last = fitted.epochs[-1] if fitted.epochs else None
     return {
         "run": str(folder),

@@ -1,4 +1,4 @@
-"""The text formats of motion capture: a skeleton (ASF) and its joint angles frame by frame (AMC)."""
+"""Parsers for the text formats of motion capture: skeletons (ASF) and their joint angles frame by frame (AMC)."""
 
 import codecs
 import re
@@ -11,7 +11,7 @@ import numpy as np
 from vsdn.datasets.base import read_source
 from vsdn.errors import DataError
 
-# The degrees of freedom of CMU's skeletons, in the order of their AMC files, for where the ASF file is not at hand.
+# The degrees of freedom of CMU's skeletons, in the order of their AMC files, for use without an ASF file.
 CMU_DOFS: dict[str, tuple[str, ...]] = {
     "root": ("TX", "TY", "TZ", "RX", "RY", "RZ"),
     **dict.fromkeys(("lowerback", "upperback", "thorax", "lowerneck", "upperneck", "head"), ("rx", "ry", "rz")),
@@ -42,12 +42,12 @@ CMU_DOFS: dict[str, tuple[str, ...]] = {
 TURNS = ("rx", "ry", "rz")
 SHIFTS = ("tx", "ty", "tz", "l")  # lengths; all other degrees of freedom are angles
 INCH = 0.0254  # metres
-CMU_UNIT = 0.45  # how much of CMU's lengths is an inch, and of those of a file that does not tell
+CMU_UNIT = 0.45  # an inch in CMU's length unit, the default if a file does not say
 LONGEST = 15  # digits of a frame's number
 
 
 class Skeleton(NamedTuple):
-    """Bones as an ASF file lists them; the root, which all hang from, is not one of them."""
+    """The bones of an ASF file; the root, from which all hang, is not one of them."""
 
     names: tuple[str, ...]
     parents: tuple[str, ...]  # of each bone: another bone, or "root"
@@ -57,20 +57,20 @@ class Skeleton(NamedTuple):
     axis_orders: tuple[str, ...]  # such as "XYZ"
     dofs: tuple[tuple[str, ...], ...]  # such as ("rx", "rz"), in the order of AMC's numbers; () for a stiff bone
     root_order: tuple[str, ...]  # such as ("TX", "TY", "TZ", "RX", "RY", "RZ")
-    length_unit: float = CMU_UNIT  # how much of the file's lengths is an inch
-    in_radians: bool = False  # angles of motions that do not tell their own unit
+    length_unit: float = CMU_UNIT  # an inch in the file's length unit
+    in_radians: bool = False  # whether motions without a unit of their own are in radians
 
     def metre(self) -> float:
-        """How much of the file's lengths is a metre."""
+        """How many of the file's length units make a metre."""
         return self.length_unit / INCH
 
     def dofs_of(self) -> dict[str, tuple[str, ...]]:
-        """The degrees of freedom by bone, the root's among them."""
+        """The degrees of freedom by bone, including the root's."""
         return {"root": self.root_order, **dict(zip(self.names, self.dofs, strict=True))}
 
 
 class Motion(NamedTuple):
-    """Joint angles in degrees and translations in the file's unit."""
+    """Joint angles in degrees, and translations in the file's length unit."""
 
     frames: np.ndarray  # (frame, column)
     columns: tuple[str, ...]  # such as "root_TX" and "lfoot_rz"
@@ -82,7 +82,7 @@ class _Line(NamedTuple):
 
 
 class _File(NamedTuple):
-    """Lines of words, and how errors refer to them."""
+    """A file as lines of words, and its name for error messages."""
 
     path: Path
     lines: list[_Line]
@@ -101,7 +101,7 @@ class _File(NamedTuple):
 
 
 def _open(path: str | Path) -> _File:
-    """The lines of a file, without comments and empty ones."""
+    """The lines of a file, without comments and empty lines."""
     content = read_source(Path(path)).removeprefix(codecs.BOM_UTF8)
     lines = re.split(r"\r\n|\r|\n", content.decode("latin-1"))  # old files have paths in any code page, in comments
     words = ((number, line.partition("#")[0].split()) for number, line in enumerate(lines, start=1))
@@ -109,7 +109,7 @@ def _open(path: str | Path) -> _File:
 
 
 def _is_radians(file: _File, line: _Line, word: str) -> bool:
-    """Whether a unit of angles is radians; else it is degrees."""
+    """Whether a unit of angles is radians (else degrees)."""
     if not word.upper().startswith(("DEG", "RAD")):
         raise file.fault(line, "a unit of angles, degrees or radians")
     return word.upper().startswith("RAD")
@@ -119,7 +119,7 @@ def _is_radians(file: _File, line: _Line, word: str) -> bool:
 
 
 def read_amc(path: str | Path, skeleton: Skeleton | None = None) -> Motion:
-    """The frames of an AMC file, with columns named by the skeleton (None: by CMU's, else numbered)."""
+    """The frames of an AMC file, with columns named by the skeleton (None: as in CMU's, else numbered)."""
     file = _open(path)
     head, blocks = _blocks(file)
     in_radians = _unit(file, head, skeleton)
@@ -135,7 +135,7 @@ def read_amc(path: str | Path, skeleton: Skeleton | None = None) -> Motion:
 
 
 def _unit(file: _File, head: list[_Line], skeleton: Skeleton | None) -> bool:
-    """Whether angles are in radians, by the keyword that stands alone, else by the skeleton."""
+    """Whether angles are in radians: by the keyword that stands alone, else by the skeleton."""
     units = [line for line in head if len(line.words) == 1 and line.words[0].upper() != ":FULLY-SPECIFIED"]
     told = [_is_radians(file, line, line.words[0][1:]) for line in units]
     if len(set(told)) > 1:
@@ -144,7 +144,7 @@ def _unit(file: _File, head: list[_Line], skeleton: Skeleton | None) -> bool:
 
 
 def _blocks(file: _File) -> tuple[list[_Line], list[list[_Line]]]:
-    """The keywords on top, and the lines of each frame without its number."""
+    """The keywords at the top, and the lines of each frame without its number."""
     head: list[_Line] = []
     blocks: list[list[_Line]] = []
     last = None
@@ -164,7 +164,7 @@ def _blocks(file: _File) -> tuple[list[_Line], list[list[_Line]]]:
 
 
 def _frame_number(file: _File, line: _Line, last: int | None) -> int:
-    """The number of a frame, which should be the one after the last."""
+    """The number of a frame, which must follow the one before."""
     number = int(line.words[0]) if len(line.words[0]) <= LONGEST else None
     if number is None or last not in (None, number - 1):
         raise file.fault(line, "the number of a frame" if last is None else f"the number of frame {last + 1}")
@@ -172,7 +172,7 @@ def _frame_number(file: _File, line: _Line, last: int | None) -> int:
 
 
 def _layout(file: _File, block: list[_Line]) -> list[tuple[str, int]]:
-    """Each bone of the first frame and how many numbers it has; the root is among them."""
+    """Each bone of the first frame, including the root, and how many numbers it has."""
     layout: dict[str, int] = {}
     for line in block:
         if line.words[0] in layout:
@@ -184,7 +184,7 @@ def _layout(file: _File, block: list[_Line]) -> list[tuple[str, int]]:
 
 
 def _frame(file: _File, block: list[_Line], layout: list[tuple[str, int]]) -> list[float]:
-    """The numbers of a frame, which should have the bones of the first."""
+    """The numbers of a frame, which must have the bones of the first."""
     values = []
     for line, (bone, count) in zip(block, layout, strict=False):
         try:
@@ -252,7 +252,7 @@ def _sections(file: _File) -> dict[str, list[_Line]]:
 
 
 def _units(file: _File, lines: list[_Line]) -> tuple[float, bool]:
-    """How much of the file's lengths is an inch (else CMU's), and whether its angles are in radians (else degrees)."""
+    """An inch in the file's length unit (default: CMU's), and whether angles are in radians (default: degrees)."""
     units = {line.words[0].lower(): line for line in lines}
     length, angle = units.get("length"), units.get("angle")
     in_radians = angle is not None and _is_radians(file, angle, "".join(angle.words[1:]))
@@ -268,9 +268,9 @@ def _length_unit(file: _File, line: _Line) -> float:
 
 
 def _root_order(file: _File, lines: list[_Line]) -> tuple[str, ...]:
-    """The root's degrees of freedom; it should rest in the middle and unturned."""
+    """The root's degrees of freedom; refuses a root that does not rest at the origin, unrotated."""
     for line in lines:
-        if line.words[0] in ("position", "orientation"):  # programs do not agree on what these do to a motion
+        if line.words[0] in ("position", "orientation"):  # programs disagree on their effect on a motion
             wanted = f"{line.words[0]!r} and three zeros (a root that rests elsewhere is not read)"
             if file.numbers(line, line.words[1:], wanted) != [0, 0, 0]:
                 raise file.fault(line, wanted)
@@ -289,7 +289,7 @@ def _dofs(file: _File, line: _Line, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _bones(file: _File, lines: list[_Line]) -> dict[str, dict[str, _Line]]:
-    """The lines of each bone by their first word."""
+    """The lines of each bone, by first word."""
     bones, fields = {}, None
     for line in lines:
         if line.words[0] == "begin":
@@ -310,7 +310,7 @@ def _bones(file: _File, lines: list[_Line]) -> dict[str, dict[str, _Line]]:
 
 
 def _read_bone(file: _File, name: str, fields: dict[str, _Line]) -> tuple:
-    """Direction, length, axis, its order, and the degrees of freedom."""
+    """Direction, length, axis, axis order, and degrees of freedom of a bone."""
     for field, count in (("direction", 3), ("length", 1), ("axis", 4)):
         if field not in fields:
             raise DataError(f"{file.path}: bone {name!r} should have a line {field!r}, but it has none")
@@ -325,7 +325,7 @@ def _read_bone(file: _File, name: str, fields: dict[str, _Line]) -> tuple:
 
 
 def _parents(file: _File, lines: list[_Line], bones: set[str]) -> dict[str, str]:
-    """The parent of each bone, all of which should hang from the root."""
+    """The parent of each bone; refuses bones that do not hang from the root."""
     parents: dict[str, str] = {}
     for line in lines:
         for bone in () if line.words in (["begin"], ["end"]) else line.words[1:]:

@@ -1,4 +1,4 @@
-"""What every data set is: where its files are, how it is cited, and three parts that share no series."""
+"""What defines a data set: where its files are, how it is cited, and three parts without common series."""
 
 import dataclasses
 import hashlib
@@ -18,7 +18,7 @@ FOLDER_VARIABLE = "VSDN_DATA"
 
 
 class Parts(NamedTuple):
-    """Train, valid and test series; where frames were removed, those of the test series, under the same ids."""
+    """Training, validation and test series; if frames were removed, those of the test series, under the same ids."""
 
     train: Table
     valid: Table
@@ -31,12 +31,12 @@ class Source(NamedTuple):
 
     name: str
     sha256: str | None  # of the unpacked content; None where it varies
-    where: str  # to get it: goes in brackets after the name
+    where: str  # where to get it; shown in brackets after the name
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set by name. Any one of its sources is enough, the first that is there is read; none: it is generated."""
+    """A data set by name. Any one of its sources is enough: the first that exists is read; without any, it is made."""
 
     name: str
     about: str
@@ -51,12 +51,12 @@ class Dataset:
 
 
 def data_folder(given: Path | None = None) -> Path:
-    """The folder that is given, else that of the environment variable VSDN_DATA, else `data`."""
+    """The given folder, else that of the environment variable VSDN_DATA, else `data`."""
     return given or Path(os.environ.get(FOLDER_VARIABLE) or "data")
 
 
 def find_source(sources: Sequence[Source], folder: Path) -> tuple[Source, Path]:
-    """The first source that is there, and its path; else an error that says where to get one."""
+    """The first source that exists, and its path; else an error that says where to get one."""
     for source in sources:
         if (folder / source.name).exists():
             return source, folder / source.name
@@ -68,13 +68,13 @@ def find_source(sources: Sequence[Source], folder: Path) -> tuple[Source, Path]:
 
 
 def check_fold(fold: int, num_folds: int) -> None:
-    """Nothing, or an error: there is no such fold."""
+    """Refuses a fold that does not exist."""
     if not 0 <= fold < num_folds:
         raise SettingsError(f"the fold should be one of 0 to {num_folds - 1}, but got {fold}")
 
 
 def read_source(path: Path) -> bytes:
-    """What a file holds."""
+    """The contents of a file."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -82,14 +82,14 @@ def read_source(path: Path) -> bytes:
 
 
 def checksum_notes(source: Source, content: bytes) -> tuple[str, ...]:
-    """A remark if this is not the content that the figures of the documentation were made with."""
+    """A remark if the content differs from that used for the documented results."""
     if source.sha256 in (None, hashlib.sha256(content).hexdigest()):
         return ()
     return (f"{source.name} has another checksum than expected: scores may differ from published ones",)
 
 
 def read_arrays(path: Path, content: bytes, names: Sequence[str]) -> list[np.ndarray]:
-    """The arrays of these names in an .npz file; one with pickled objects is refused."""
+    """The arrays of these names in an .npz file; refuses one with pickled objects."""
     try:
         file = np.load(io.BytesIO(content), allow_pickle=False)
         return [file[name] for name in names]
@@ -99,7 +99,7 @@ def read_arrays(path: Path, content: bytes, names: Sequence[str]) -> list[np.nda
 
 
 def shorten_error(error: Exception) -> str:
-    """The first line of what went wrong."""
+    """The first line of an error message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
 
 
@@ -114,7 +114,7 @@ def tabulate(
 
 
 def concatenate(tables: Sequence[Table]) -> Table:
-    """The series of all tables, in order, under the remarks of the first."""
+    """The series of all tables, in order, with the notes of the first."""
     first = tables[0]
     join = lambda field: np.concatenate([getattr(table, field) for table in tables])
     lengths = np.concatenate([np.diff(table.starts) for table in tables])
@@ -124,6 +124,6 @@ def concatenate(tables: Sequence[Table]) -> Table:
 
 
 def with_notes(parts: Parts, notes: tuple[str, ...]) -> Parts:
-    """The same parts, each with these remarks."""
+    """The same parts, each with these notes."""
     noted = (None if table is None else dataclasses.replace(table, notes=notes) for table in parts)
     return Parts(*noted)  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""Double-OU: two correlated Ornstein–Uhlenbeck processes, seen sporadically, with their exact best predictor.
+"""Double-OU: two correlated Ornstein–Uhlenbeck processes, observed sporadically, with their exact best predictor.
 
 dX = (r − X) dt + 0.1 dW by Euler–Maruyama from X = 0, corr(dW₁, dW₂) = 0.99; r is uniform in a unit square.
 """
@@ -23,10 +23,10 @@ NOISE = STEP * 0.1**2 * np.array([[1.0, 0.99], [0.99, 1.0]])
 LEVEL = np.array([1.0, -1.0])  # the middle of r's square
 COLUMNS = ("ID", "Time", "Value_1", "Value_2", "Mask_1", "Mask_2", "Cov")
 VARIABLES = ("value_1", "value_2")
-CUT = 4.0  # everything up to here is shown, ...
-NUM_NEXT = 1  # ... and so many rows after it are scored
+CUT = 4.0  # everything up to here is visible, ...
+NUM_NEXT = 1  # ... and this many rows after it are scored
 PUBLISHED_SHA256 = "ab045b0005fb1ad5202e4850e9c3ca223d4dd4aba42c2e1eca6067530058aaa0"  # of `published_csv()`
-SEES = np.array([[True, False], [False, True], [True, True]])  # what a row of each kind shows
+SEES = np.array([[True, False], [False, True], [True, True]])  # the variables observed in each kind of row
 ODDS = np.array([0.4, 0.4, 0.2])
 
 
@@ -59,7 +59,7 @@ def load(path: str | Path) -> Table:
 
 
 def split(table: Table, seed: int = 432) -> tuple[Table, Table, Table]:
-    """Train, valid and test series: the published test fifth, and a tenth of the rest for validation.
+    """Training, validation and test series: the published test fifth, and a tenth of the rest for validation.
 
     The test part is that of scikit-learn's train_test_split(test_size=0.2, random_state=seed).
     """
@@ -70,13 +70,13 @@ def split(table: Table, seed: int = 432) -> tuple[Table, Table, Table]:
 
 
 def load_parts(_folder: Path, fold: int = 0) -> Parts:
-    """The published series and split; they are generated, no file is read."""
+    """The published series and split; generated, no file is read."""
     check_fold(fold, 1)
     return Parts(*split(make(legacy=True)))
 
 
 def _draw(num_series: int, seed: int) -> tuple[np.ndarray, ...]:
-    """Series, steps, values and mask of rows in no order."""
+    """Series, steps, values and mask of rows in no particular order."""
     _check_count(num_series)
     rng = np.random.Generator(np.random.PCG64(seed))
     levels = LEVEL + rng.uniform(-0.5, 0.5, (num_series, 2))
@@ -88,7 +88,7 @@ def _draw(num_series: int, seed: int) -> tuple[np.ndarray, ...]:
 
 
 def _draw_legacy(num_series: int, seed: int) -> tuple[np.ndarray, ...]:
-    """Rows in the published order of draws: all levels, all increments, then one series after another."""
+    """Rows drawn in the published order: all levels, all increments, then one series after another."""
     _check_count(num_series)
     random = np.random.RandomState(seed)
     levels = random.uniform(-0.5, 0.5, (num_series, 2)) + LEVEL
@@ -101,7 +101,7 @@ def _draw_legacy(num_series: int, seed: int) -> tuple[np.ndarray, ...]:
 
 
 def _draw_rows_legacy(random: np.random.RandomState) -> tuple[int, np.ndarray, np.ndarray]:
-    count = random.randint(16, 24)  # the published code then asks for randint(0, 1), which draws nothing
+    count = random.randint(16, 24)  # the published code then calls randint(0, 1), which draws nothing
     return count, random.choice(NUM_STEPS, count, replace=False), random.choice(3, count, p=ODDS)
 
 
@@ -121,13 +121,13 @@ def _simulate(levels: np.ndarray, increments: np.ndarray) -> np.ndarray:
 def _observe_rows(
     paths: np.ndarray, counts: np.ndarray, steps: np.ndarray, kinds: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Series, steps, values and mask of rows: `counts` a series, each at its step and of its kind."""
+    """Series, steps, values and mask of rows: `counts` per series, each with its step and kind."""
     series, mask = np.repeat(np.arange(len(counts)), counts), SEES[kinds]
     return series, steps, np.where(mask, paths[series, steps], 0.0).astype(np.float64), mask
 
 
 class BayesOptimal(NamedTuple):
-    """The exact predictive law of each hidden row, a mixture of Gaussians over r, and its scores (NaN where unseen)."""
+    """The exact predictive law of each hidden row, a mixture of Gaussians over r, and its scores (NaN: unobserved)."""
 
     series: np.ndarray  # int (row,): the series in the table
     rows: np.ndarray  # int (row,): the row in the table
@@ -154,7 +154,8 @@ class BayesOptimal(NamedTuple):
 def bayes_optimal(table: Table, cut: float = 4.0, num_rows: int = 1, grid_size: int = 48) -> BayesOptimal:
     """The best possible forecast of each series' first `num_rows` rows after `cut`, given all rows up to it.
 
-    r is integrated over the midpoints of `grid_size` × `grid_size` cells; 48 cells give NLL to 1e-4. All else is exact.
+    r is integrated over the midpoints of `grid_size` × `grid_size` cells; 48 cells give the NLL to 1e-4. All else is
+    exact.
     """
     rows, mean, cov = _filter(table, cut, num_rows)
     if not len(rows):
@@ -168,7 +169,7 @@ def bayes_optimal(table: Table, cut: float = 4.0, num_rows: int = 1, grid_size: 
 def _filter(table: Table, cut: float, num_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The hidden rows, and the mean and covariance of (x, r) at each, by a Kalman filter of all series at once.
 
-    Its prior N(LEVEL, I) of r stands in until `_mix` trades it for the uniform one.
+    It uses the prior N(LEVEL, I) for r, which `_mix` replaces by the uniform one.
     """
     steps = _count_steps(table, cut)
     num_seen = np.bincount(table.series_of_row[table.times <= cut], minlength=table.num_series)
@@ -189,7 +190,7 @@ def _filter(table: Table, cut: float, num_rows: int) -> tuple[np.ndarray, np.nda
 
 
 def _count_steps(table: Table, cut: float) -> np.ndarray:
-    """Each row's time in steps of the recipe: the only times that this predictor knows."""
+    """Each row's time in steps of the simulation; refuses times in between."""
     steps = np.rint(table.times / STEP).astype(int)
     if table.values.shape[1] != 2 or np.any(steps < 0) or not np.allclose(table.times, STEP * steps, rtol=0, atol=1e-6):
         raise DataError(f"a Double-OU table should have two variables and times 0, {STEP}, {2 * STEP}, …; this has not")
@@ -199,7 +200,7 @@ def _count_steps(table: Table, cut: float) -> np.ndarray:
 
 
 def _advance(mean: np.ndarray, cov: np.ndarray, num_steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of (x, r) after `num_steps` of the recipe."""
+    """Mean and covariance of (x, r) after `num_steps` of the simulation."""
     decay = DECAY ** num_steps[:, None, None]
     flow = np.tile(np.eye(4), (len(mean), 1, 1))
     flow[:, :2, :2], flow[:, :2, 2:] = decay * np.eye(2), (1 - decay) * np.eye(2)
@@ -209,9 +210,9 @@ def _advance(mean: np.ndarray, cov: np.ndarray, num_steps: np.ndarray) -> tuple[
 
 
 def _observe(mean: np.ndarray, cov: np.ndarray, values: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of (x, r) after seeing, without noise, the values of x that the mask shows."""
+    """Mean and covariance of (x, r) given noise-free observations of x where the mask is set."""
     for j in range(2):
-        told = mask[:, j] & (cov[:, j, j] > 1e-12)  # X(0) is known: to see it tells nothing
+        told = mask[:, j] & (cov[:, j, j] > 1e-12)  # X(0) is known: observing it adds nothing
         gain = np.where(told[:, None], cov[:, j] / np.where(told, cov[:, j, j], 1.0)[:, None], 0.0)
         mean = mean + gain * (values[:, j] - mean[:, j])[:, None]
         cov = cov - gain[:, :, None] * cov[:, None, j]
@@ -231,13 +232,13 @@ def _score(values: np.ndarray, mask: np.ndarray, mean: np.ndarray, cov: np.ndarr
 
 
 def _mix(mean: np.ndarray, cov: np.ndarray, grid_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The mixture that x is when r lies on the grid: log-weights (row, point), centres (row, channel, point),
+    """The distribution of x as a mixture over the grid of r: log-weights (row, point), centres (row, channel, point),
     their slope in r (row, channel, channel), and the scale about each centre (row, channel)."""
     middles = (np.arange(grid_size) + 0.5) / grid_size - 0.5
     points = np.stack(np.meshgrid(middles, middles, indexing="ij"), axis=-1).reshape(-1, 2)  # of r − LEVEL
     away = points - (mean[:, None, 2:] - LEVEL)
     precision = np.linalg.inv(cov[:, 2:, 2:])
-    # posterior under the stand-in prior, over that prior
+    # posterior under the Gaussian stand-in prior, divided by that prior
     log_weights = 0.5 * np.sum(points**2, axis=1) - 0.5 * np.sum((away @ precision) * away, axis=2)
     slope = cov[:, :2, 2:] @ precision
     centres = mean[:, :2, None] + slope @ away.swapaxes(1, 2)
@@ -255,11 +256,11 @@ def _score_mixture(log_weights: np.ndarray, z: np.ndarray, slope: np.ndarray, sc
 
 
 def _mean_difference(weights: np.ndarray, slope: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """E|X − X′| of two draws, by the law of the difference of their grid points: the weights' autocorrelation."""
+    """E|X − X′| of two draws, by the law of the difference of grid points: the weights' autocorrelation."""
     size = math.isqrt(weights.shape[1])
     spectrum = np.fft.rfft2(weights.reshape(-1, size, size), s=(2 * size, 2 * size))
     law = np.fft.irfft2(np.abs(spectrum) ** 2, s=(2 * size, 2 * size))[..., :size]
-    law[..., 1:] *= 2  # a difference and its negative count alike
+    law[..., 1:] *= 2  # a difference and its negative count equally
     down, along = np.fft.fftfreq(2 * size, 0.5)[:, None], np.arange(size) / size
     width = math.sqrt(2) * scale[:, None, None]
     means = slope[:, 0, None, None] * down + slope[:, 1, None, None] * along
@@ -276,7 +277,7 @@ CDF_AT_KNOTS = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in KNOTS])
 
 
 def _normal_cdf(x: np.ndarray) -> np.ndarray:
-    """Φ to 1e-12, by Taylor's series from the nearest knot: numpy has no erf."""
+    """Φ to 1e-12, by a Taylor series from the nearest knot: numpy has no erf."""
     x = np.clip(x, -9, 9)
     near = np.rint((x + 9) * 64).astype(np.intp)
     knot = KNOTS[near]

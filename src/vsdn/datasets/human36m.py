@@ -1,12 +1,13 @@
-"""Human3.6M: 51 dimensions a frame, in segments of 248 frames of which half are removed; of files that users have.
+"""Human3.6M: 51 dimensions per frame, in segments of 248 frames of which half are removed; needs the user's files.
 
 Two layouts are read, each with 51 dimensions of its own:
-- positions: the 17 joints that move on their own, in metres from the hip (whose 3 dimensions hence are zero);
+- positions: the 17 joints that move independently, in metres from the hip (whose 3 dimensions are hence zero);
 - exponential maps: the rotation of the root and the 48 joint angles that vary in the data. Martinez et al. (2017) keep
-  what deviates by more than 1e-4 in training, which is these and the root's translation: 54. Where a person stands is
-  left out, which makes 51.
-As they do, every second frame is taken (25 a second), and subject 5 is the test part. One tenth of the other subjects'
-takes, at random with a fixed seed, is the validation part; so test subjects are new, validation subjects are not.
+  the dimensions that vary by more than 1e-4 in training: these and the root's translation, 54. Where a person stands is
+  left out, which leaves 51.
+As in that work, every second frame is taken (25 per second), and subject 5 is the test part. One tenth of the other
+subjects' takes, chosen at random with a fixed seed, is the validation part; so test subjects are new, validation
+subjects are not.
 """
 
 from collections.abc import Mapping, Sized
@@ -58,7 +59,7 @@ SOURCES = (POSITIONS, EXPONENTIAL_MAPS)
 
 
 def load(folder: Path, fold: int = 0) -> Parts:
-    """The parts, of positions or (where they are missing) of exponential maps."""
+    """The parts, from positions or (if they are missing) from exponential maps."""
     check_fold(fold, 1)
     source, path = find_source(SOURCES, folder)
     if source is POSITIONS:
@@ -67,7 +68,7 @@ def load(folder: Path, fold: int = 0) -> Parts:
 
 
 def split(recordings: list[Recording], variables: tuple[str, ...]) -> Parts:
-    """Train, valid and test segments of takes with names like S5/walking_1."""
+    """Training, validation and test segments of takes with names like S5/walking_1."""
     is_test = lambda recording: recording.name.split("/")[0] == TEST_SUBJECT
     long = motion.at_least(SEGMENT, recordings)
     test = [recording for recording in long if is_test(recording)]
@@ -104,7 +105,7 @@ def _read_text(path: Path) -> np.ndarray:
 
 
 def read_positions(path: Path) -> list[Recording]:
-    """The takes of `data_3d_h36m.npz`: {subject: {action: (frame, 32, 3)}}, read without running what it may hold."""
+    """The takes of `data_3d_h36m.npz`: {subject: {action: (frame, 32, 3)}}, read without executing its pickle."""
     by_subject = read_pickled(path, "positions_3d")
     if not isinstance(by_subject, dict) or not all(isinstance(takes, dict) for takes in by_subject.values()):
         raise DataError(f"{path} should hold a dictionary of subjects, each a dictionary of actions")
@@ -117,7 +118,7 @@ def read_positions(path: Path) -> list[Recording]:
 
 
 def _centre(take: Any, where: str) -> np.ndarray:
-    """Frames (frame, 51): the 17 joints seen from the hip."""
+    """Frames (frame, 51): the 17 joints relative to the hip."""
     if not isinstance(take, np.ndarray) or take.shape[1:] != (NUM_JOINTS, 3) or not len(take):
         found = f"are of shape {take.shape}" if isinstance(take, np.ndarray) else "are no array"
         raise DataError(f"{where} should be numbers of shape (frames, {NUM_JOINTS}, 3), but {found}")
@@ -128,7 +129,7 @@ def _centre(take: Any, where: str) -> np.ndarray:
 
 
 def _check_subjects(where: Path, takes: Mapping[str, Sized]) -> None:
-    """Nothing, or an error about the subjects that are missing or have no take."""
+    """Refuses takes in which a subject is missing."""
     if missing := [subject for subject in SUBJECT_NAMES if subject not in takes]:
         wanted = ", ".join(SUBJECT_NAMES)
         raise DataError(f"{where} should hold the subjects {wanted}, but {', '.join(missing)} is missing")

@@ -1,11 +1,11 @@
-"""CMU MoCap: 62 joint angles and root coordinates a frame, in segments of 300 frames of which half are removed.
+"""CMU MoCap: 62 joint angles and root coordinates per frame, in segments of 300 frames of which half are removed.
 
-The choice of trials is ours, since the paper does not tell its own: all that CMU lists for the seven subjects of
-locomotion 2, 7, 8, 9, 16, 35 and 39 (walk, run, jump; subject 2 also everyday acts), at 120 frames a second. 87 of the
-150 trials have 300 frames or more; they give 123 segments, few enough for all models and folds of a table, and their
-angles hardly ever jump by a turn, as those of turning subjects do. CMU stores hundreds of trials of other subjects
-twice, under two subjects (91 and 105, for one): of trials with the same angles, `split` takes one.
-A fold is a random fifth of the trials for testing and a tenth of the rest for validation.
+The choice of trials is ours, since the paper does not state its own: all that CMU lists for the seven subjects of
+locomotion 2, 7, 8, 9, 16, 35 and 39 (walk, run, jump; subject 2 also everyday activities), at 120 frames a second. 87
+of the 150 trials have 300 frames or more; they give 123 segments, few enough for all models and folds of a table, and
+their angles rarely jump by a full turn, as those of turning subjects do. CMU stores hundreds of trials of other
+subjects twice, under two subjects (e.g. 91 and 105): of trials with the same angles, `split` keeps one. A fold is a
+random fifth of the trials for testing and a tenth of the rest for validation.
 """
 
 from collections.abc import Collection
@@ -50,7 +50,7 @@ SOURCES = (PACKED, DOWNLOADS)
 
 
 def load(folder: Path, fold: int = 0) -> Parts:
-    """The parts of a fold, of the packed trials or of the .amc files that CMU gives."""
+    """The parts of a fold, from the packed trials or CMU's .amc files."""
     check_fold(fold, NUM_FOLDS)
     source, path = find_source(SOURCES, folder)
     if source is DOWNLOADS:
@@ -61,7 +61,7 @@ def load(folder: Path, fold: int = 0) -> Parts:
 
 
 def split(recordings: list[Recording], fold: int = 0) -> Parts:
-    """Train, valid and test segments of these trials; a trial's segments are all in one part."""
+    """Training, validation and test segments of these trials; all segments of a trial are in the same part."""
     shuffled = _shuffle(recordings, fold)
     parts = motion.make_parts(shuffled, COLUMNS, size=SEGMENT, seed=[SEED, fold, 2])
     num_twins = len(motion.at_least(SEGMENT, recordings)) - sum(map(len, shuffled))
@@ -77,7 +77,7 @@ def _shuffle(recordings: list[Recording], fold: int) -> Split:
 
 
 def load_units(folder: Path, fold: int = 0) -> Units:
-    """The units of the parts that `load` gives."""
+    """The units of the parts that `load` returns."""
     check_fold(fold, NUM_FOLDS)
     source, path = find_source(SOURCES, folder)
     recordings = read_folder(path, SUBJECTS) if source is DOWNLOADS else read_packed(path)
@@ -85,7 +85,7 @@ def load_units(folder: Path, fold: int = 0) -> Units:
 
 
 def find_skeleton(folder: Path, trial: str) -> Skeleton | None:
-    """The skeleton of the subject of a trial, or of a piece of one, by an .asf file like 35.asf anywhere below
+    """The skeleton of the subject of a trial, or of a piece of one, from an .asf file like 35.asf anywhere below
     cmu_mocap in the data folder; None if there is none."""
     name = f"{trial.partition('_')[0]}.asf"
     path = min((folder / PACKED.name).parent.rglob(name), default=None)
@@ -101,7 +101,7 @@ def _without_twins(recordings: list[Recording]) -> list[Recording]:
 
 
 def read_packed(path: Path, content: bytes | None = None) -> list[Recording]:
-    """The trials of a packed file, which holds differences along time in small integers."""
+    """The trials of a packed file, which stores differences over time as small integers."""
     names = ("names", "lengths", "root_delta", "angle_delta")
     trials, lengths, root, angles = read_arrays(path, read_source(path) if content is None else content, names)
     shapes_fit = root.shape == (3, lengths.sum()) and angles.shape == (59, lengths.sum())
@@ -124,7 +124,7 @@ def _decode(root: np.ndarray, angles: np.ndarray) -> np.ndarray:
 def read_folder(folder: Path, subjects: Collection[int] | None = None) -> list[Recording]:
     """The trials in all .amc files below a folder, of these subjects (None: of all).
 
-    CMU's layout is subjects/35/35_01.amc with 35.asf beside it; a flat folder will do, and so will missing .asf files.
+    CMU's layout is subjects/35/35_01.amc with 35.asf beside it; a flat folder works too, and .asf files are optional.
     """
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".amc")
     files = [path for path in files if subjects is None or _subject(path) in subjects]
@@ -149,7 +149,7 @@ def _subject(path: Path) -> int | None:
 
 
 def _read_trial(path: Path, skeleton: Skeleton | None) -> np.ndarray:
-    """The frames of an .amc file, its columns in the order of COLUMNS."""
+    """The frames of an .amc file, with its columns in the order of COLUMNS."""
     frames, columns = read_amc(path, skeleton)
     if missing := [name for name in COLUMNS if name not in columns]:
         raise DataError(f"{path} should have the 62 columns of CMU's skeletons, but it has no {missing[0]}")

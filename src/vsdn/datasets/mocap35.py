@@ -1,9 +1,9 @@
-"""CMU MoCap, subject 35: 23 walks of 300 frames and 50 dimensions, 16 / 3 / 4, as later papers on latent SDEs report.
+"""CMU MoCap, subject 35: 23 walks of 300 frames and 50 dimensions, split 16 / 3 / 4, as in later papers on latent SDEs.
 
 Trials 35_01–16, 35_28–30 and 35_31–34 at 120 frames a second, without hands, fingers, thumbs and toes; the root's
-place became its velocity. Protocol: given the first 3 frames, the other 297. All frames are there. The mean over all 23
-trials is removed, those of the test part among them; we keep it so, for comparison. Where the file of those papers is
-not at hand, the same is made of CMU's trials.
+position is replaced by its velocity. Protocol: given the first 3 frames, predict the other 297. No frames are removed.
+The mean over all 23 trials, test part included, is subtracted; we keep this, for comparison. Without the file of those
+papers, the same is made from CMU's trials.
 """
 
 from pathlib import Path
@@ -26,12 +26,12 @@ from vsdn.datasets.motion import Recording, check_frames, whole_table
 from vsdn.errors import DataError
 from vsdn.tables.table import Table
 
-NUM_GIVEN = 3  # frames that are shown
+NUM_GIVEN = 3  # visible frames
 NUM_FRAMES = 300
 DROPPED = ("hand", "fingers", "thumb", "toes")
 KEPT = [i for i, name in enumerate(mocap.COLUMNS) if i >= 3 and name.partition("_")[0][1:] not in DROPPED]
 VARIABLES = ("root_VX", "root_VY", "root_VZ", *(mocap.COLUMNS[i] for i in KEPT))
-REST = {"root_VX": 0.000593, "root_VY": 0.000111, "root_VZ": -0.178774}  # of a root that stands still: −its mean
+REST = {"root_VX": 0.000593, "root_VY": 0.000111, "root_VZ": -0.178774}  # velocities of a root at rest: minus the mean
 TRIALS = {"train": range(1, 17), "validation": range(28, 31), "test": range(31, 35)}
 FILE = Source(
     "cmu_mocap/benchmark_npz/mocap35.npz",
@@ -56,7 +56,7 @@ def load(folder: Path, fold: int = 0) -> Parts:
 
 
 def build(recordings: list[Recording]) -> list[np.ndarray]:
-    """Train, validation and test (trial, frame, channel) of CMU's trials, as the file of the papers has them."""
+    """Training, validation and test (trial, frame, channel) from CMU's trials, as in the papers' file."""
     trials = {recording.name: recording.frames for recording in recordings}
     names = [f"35_{trial:02}" for part in TRIALS.values() for trial in part]
     for name in names:
@@ -68,7 +68,7 @@ def build(recordings: list[Recording]) -> list[np.ndarray]:
 
 
 def _walk(frames: np.ndarray) -> np.ndarray:
-    """The 50 columns that are kept; the last frame, which none follows, has the velocity of the one before."""
+    """The 50 columns that are kept; the last frame, which has no successor, gets the velocity of the one before."""
     velocity = np.diff(frames[:, :3], axis=0)
     return np.concatenate([np.concatenate([velocity, velocity[-1:]]), frames[:, KEPT]], axis=1)
 

@@ -1,4 +1,4 @@
-"""Motion as series: recordings cut into segments, scaled by the training part, with half of the frames removed."""
+"""Motion capture as series: recordings cut into segments, scaled by the training part; half of all frames removed."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from vsdn.datasets.base import Parts
 from vsdn.errors import DataError
 from vsdn.tables.table import Table
 
-LEAST_STD = 1e-4  # what varies less counts as constant, and keeps its unit
+LEAST_STD = 1e-4  # a channel that varies less counts as constant, and keeps its unit
 
 
 class Recording(NamedTuple):
@@ -21,7 +21,7 @@ class Recording(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Recordings by part: a recording's segments all go where it goes."""
+    """Recordings by part: all segments of a recording are in the same part."""
 
     train: list[Recording]
     valid: list[Recording]
@@ -29,7 +29,7 @@ class Split(NamedTuple):
 
 
 class Units(NamedTuple):
-    """What each channel's numbers are shifted and divided by, so that they have mean 0 and deviation 1 in training."""
+    """The shift and divisor of each channel that give it mean 0 and standard deviation 1 in training."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -52,7 +52,7 @@ def at_least(size: int, recordings: Sequence[Recording]) -> list[Recording]:
 
 
 def shuffle(recordings: Sequence[Recording], seed: Sequence[int], share: float) -> tuple[list, list]:
-    """Most of the recordings, and a random share of them."""
+    """The recordings split at random into most of them and a share."""
     order = np.random.default_rng(seed).permutation(len(recordings))
     size = math.ceil(share * len(recordings))
     return [recordings[i] for i in sorted(order[size:])], [recordings[i] for i in sorted(order[:size])]
@@ -61,7 +61,7 @@ def shuffle(recordings: Sequence[Recording], seed: Sequence[int], share: float) 
 def make_parts(split: Split, variables: tuple[str, ...], *, size: int, seed: Sequence[int]) -> Parts:
     """Segments of `size` frames, half of them removed at random, in units of the training part; time is in frames.
 
-    What is left after a recording's last whole segment is dropped. The removed frames of the test part are kept apart.
+    The rest after a recording's last whole segment is dropped. The removed frames of the test part are kept separately.
     """
     train, valid, test = (_cut(part, name, size) for part, name in zip(split, Split._fields, strict=True))
     units, tables, removed = _units(train), [], None
@@ -74,7 +74,7 @@ def make_parts(split: Split, variables: tuple[str, ...], *, size: int, seed: Seq
 
 
 def units_of(train: list[Recording], *, size: int) -> Units:
-    """The units that `make_parts` brings a split with this training part to."""
+    """The units that `make_parts` uses for a split with this training part."""
     return _units(_cut(train, "train", size))
 
 
@@ -84,7 +84,7 @@ def whole_table(ids: Sequence[str], frames: np.ndarray, variables: tuple[str, ..
 
 
 def check_frames(frames: np.ndarray, where: str) -> None:
-    """Nothing, or an error about the first frame that is not of finite numbers."""
+    """Refuses frames that are not all finite, naming the first."""
     bad = ~np.isfinite(frames).all(axis=tuple(range(1, frames.ndim)))
     if bad.any():
         raise DataError(f"{where}: frame {int(np.argmax(bad)) + 1} should hold finite numbers")
@@ -108,7 +108,7 @@ def _cut(recordings: list[Recording], part: str, size: int) -> _Segments:
 
 
 def _choose_half(num_segments: int, size: int, seed: Sequence[int]) -> np.ndarray:
-    """Half of the frames of each segment, at random: bool (segment, frame)."""
+    """A random half of the frames of each segment: bool (segment, frame)."""
     half = np.tile(np.arange(size) < size // 2, (num_segments, 1))
     return np.random.default_rng(seed).permuted(half, axis=1)
 

@@ -1,8 +1,8 @@
-"""Arrays out of pickles, which are read as data: nothing that a pickle names is ever called.
+"""Reads arrays from pickles as data: nothing that a pickle names is ever called.
 
-A pickle is a program, and Python's own unpickler runs it: what it lets through may crash the process, numpy's arrays by
-forged states as well as nested tuples that are too deep to be hashed. So the instructions are followed here, with
-what `pickletools` tells of them; those that arrays, dictionaries and texts need are known, all others refused.
+A pickle is a program that Python's unpickler runs, and even what a restricted unpickler allows may crash the process:
+numpy arrays by forged states, nested tuples by being too deep to hash. So the instructions are interpreted here, as
+parsed by `pickletools`; those needed for arrays, dictionaries and texts are supported, all others refused.
 """
 
 import pickletools
@@ -24,19 +24,19 @@ OBJECTS = ("O", "O4", "O8")
 
 
 def read_pickled(path: Path, name: str) -> Any:
-    """The one object that an array of an .npz file holds, its arrays being of numbers with decimals."""
+    """The one object in an array of an .npz file; its arrays must be of floating-point numbers."""
     try:
         with zipfile.ZipFile(BytesIO(read_source(path))) as archive, archive.open(f"{name}.npy") as file:
             HEADERS[np.lib.format.read_magic(file)](file)
             return _follow(file)
     except DataError:
         raise
-    except Exception as error:  # what a hostile or damaged file can raise has no end
+    except Exception as error:  # a hostile or damaged file can raise anything
         raise DataError(f"{path} should be an .npz file with {name} of arrays alone: {shorten_error(error)}") from error
 
 
 def _follow(file: IO[bytes]) -> Any:
-    """What a pickle says."""
+    """The object that a pickle describes."""
     stack = _Stack()
     for instruction, argument, _ in pickletools.genops(file):
         if instruction.name not in STEPS:
@@ -48,11 +48,11 @@ def _follow(file: IO[bytes]) -> Any:
 
 
 class _Refused(ValueError):
-    """A pickle asks for what no file of arrays needs."""
+    """A pickle asks for something that no file of arrays needs."""
 
 
 class _Name(Enum):
-    """What arrays are pickled by."""
+    """The names that pickles of arrays refer to."""
 
     ARRAY = "an array without content, which is told later"
     CLASS = "the class of arrays"
@@ -74,7 +74,7 @@ NAMES = {
 
 
 class _Kind:
-    """The kind of an array's numbers: its text, such as f4, and the order of the bytes."""
+    """The dtype of an array: its code, such as f4, and the byte order."""
 
     def __init__(self, text: str):
         if text not in (*NUMBERS, *OBJECTS):
@@ -82,7 +82,7 @@ class _Kind:
         self.text, self.order = text, "="
 
     def tell(self, state: Any) -> "_Kind":
-        """The same, after its byte order was told; parts and fields, which it has none of, are refused."""
+        """The dtype with its byte order set; refuses subarrays and fields."""
         match state:
             case (_, "<" | ">" | "=" | "|" as order, None, None, None, *_):
                 self.order = order
@@ -90,8 +90,8 @@ class _Kind:
         raise _Refused("its arrays should be of numbers without parts and fields, but one is not")
 
     def numbers(self, raw: Any, shape: Any, *, by_column: bool) -> np.ndarray:
-        """The array that these bytes are."""
-        raw = raw.encode("latin-1") if isinstance(raw, str) else raw  # bytes of Python 2
+        """The array with these bytes."""
+        raw = raw.encode("latin-1") if isinstance(raw, str) else raw  # bytes pickled by Python 2
         if self.text not in NUMBERS or not isinstance(raw, bytes | bytearray):
             raise _Refused("its arrays should be of numbers or hold one object, but one is not")
         if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
@@ -101,12 +101,12 @@ class _Kind:
 
 
 class _Array:
-    """An array whose content is told after it was named."""
+    """An array whose content is set after its creation."""
 
     content: Any = None
 
     def tell(self, state: Any) -> Any:
-        """The content: numbers, or the only one of an array of objects."""
+        """Sets and returns the content: numbers, or the only entry of an array of objects."""
         match state:
             case (_, (), _Kind(text="O" | "O4" | "O8"), _, [content]):
                 self.content = content
@@ -121,7 +121,7 @@ _MARK = object()
 
 
 class _Stack:
-    """What the instructions work on: values on top of each other, and a memo of some."""
+    """The state that the instructions work on: a stack of values, and a memo of some."""
 
     def __init__(self):
         self.values: list[Any] = []
@@ -131,7 +131,7 @@ class _Stack:
         self.values.append(value)
 
     def last(self, count: int) -> list[Any]:
-        """The last values, in order, which are taken off."""
+        """Removes and returns the last values, in order."""
         if count > len(self.values):
             raise _Refused("it takes more values than there are")
         start = len(self.values) - count
@@ -139,47 +139,47 @@ class _Stack:
         return taken
 
     def since_mark(self) -> list[Any]:
-        """The values above the last mark, in order, which are taken off with it."""
+        """Removes the last mark and the values above it, and returns these in order."""
         taken = []
         while (value := self.values.pop()) is not _MARK:
             taken.append(value)
         return taken[::-1]
 
     def top(self, kind: type) -> Any:
-        """The value on top, which should be of this class."""
+        """The value on top; refuses one of another class."""
         if not isinstance(self.values[-1], kind):
             raise _Refused(f"a {kind.__name__} should be filled, but it is none")
         return self.values[-1]
 
     def extend(self, items: list[Any]) -> None:
-        """Nothing; the list on top has these too."""
+        """Appends these to the list on top."""
         self.top(list).extend(items)
 
     def begin(self, items: list[Any]) -> None:
-        """Nothing; a dictionary of these keys and values is on top."""
+        """Pushes a dictionary of these keys and values."""
         self.push({})
         self.fill(items)
 
     def fill(self, items: list[Any]) -> None:
-        """Nothing; the dictionary on top has these keys and values. Keys are texts: of others none knows the cost."""
+        """Adds these keys and values to the dictionary on top; keys must be texts: hashing others may be costly."""
         for key, value in zip(items[::2], items[1::2], strict=True):
             if type(key) is not str:
                 raise _Refused("its dictionaries should have texts for keys, but one has not")
             self.top(dict)[key] = value
 
     def name(self, text: str) -> None:
-        """Nothing; what these words stand for is on top: nothing is imported."""
+        """Pushes the meaning of this name; nothing is imported."""
         if text not in NAMES:
             raise _Refused(f"it asks for {text.replace(' ', '.')}, which is no array, dictionary or text")
         self.push(NAMES[text])
 
     def get(self, number: int) -> None:
-        """Nothing; a value of the memo is on top, of an array its content if it was told."""
+        """Pushes a value of the memo; for an array its content, if that is set."""
         value = self.memo[number]
         self.push(value if not isinstance(value, _Array) or value.content is None else value.content)
 
     def make(self) -> None:
-        """Nothing; a name and its arguments become what the name stands for."""
+        """Replaces a name and its arguments by the object they describe."""
         match self.last(2):
             case [_Name.ARRAY, (_Name.CLASS, _, _)]:
                 self.push(_Array())
@@ -193,14 +193,14 @@ class _Stack:
                 raise _Refused("it makes what is no array")
 
     def tell(self) -> None:
-        """Nothing; the state on top goes to what is below it."""
+        """Hands the state on top to the object below it."""
         target, state = self.last(2)
         if not isinstance(target, _Kind | _Array):
             raise _Refused("it gives a state to what is no array")
         self.push(target.tell(state))
 
 
-PLAIN = (  # what they carry is the value
+PLAIN = (  # their argument is the value
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
     *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
     *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),

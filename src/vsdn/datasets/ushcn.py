@@ -1,6 +1,7 @@
-"""USHCN: daily climate of U.S. stations, five variables of which 5 % are kept; four years, by GRU-ODE-Bayes' recipe.
+"""USHCN: daily climate of U.S. stations, five variables, of which 5 % are kept; four years, by GRU-ODE-Bayes' recipe.
 
-Values are standardised. One unit of time is 7.45 days. Protocol: given everything at Time ≤ 150, the next 3 rows.
+Values are standardised. One unit of time is 7.45 days. Protocol: given everything at Time ≤ 150, predict the next 3
+rows.
 """
 
 import gzip
@@ -21,13 +22,13 @@ VARIABLES = ("prcp", "snow", "snwd", "tmax", "tmin")
 COLUMNS = ("ID", "Time", *(f"{kind}_{i}" for kind in ("Value", "Mask") for i in range(5)))
 CUT = 150.0  # everything up to here is shown, ...
 NUM_NEXT = 3  # ... and so many rows after it are scored
-DAYS = 18627 / 2500  # in a unit of time
+DAYS = 18627 / 2500  # days per unit of time
 YEAR = 365.25 / DAYS  # 49.02 units
-NUM_PUBLISHED = 5  # folds, numbered first
+NUM_PUBLISHED = 5  # published folds, numbered first
 NUM_TENTHS = 10  # folds of our own, numbered after them, which test every station once
 NUM_FOLDS = NUM_PUBLISHED + NUM_TENTHS
 SEED = 432
-MOST_ID = 2**53  # up to which all whole numbers are told apart
+MOST_ID = 2**53  # up to which floats represent all whole numbers
 PUBLISHED = "671eb8d121522e98891c84197742a6c9e9bb5015e42b328a93ebdf2cfd393ecf"
 REBUILT = "875f2b05ae1b9398da6fbe3da8ec20a63c3e4f160c27b1c41b462994c5339368"  # unpacked
 KINDS = {PUBLISHED: "the published file", REBUILT: "rebuilt from GHCN-Daily, with another 5 % than the published file"}
@@ -47,7 +48,7 @@ SOURCES = (
 
 
 def load(folder: Path, fold: int = 0) -> Parts:
-    """The parts of a fold, of the published or the rebuilt file; their notes say which was read."""
+    """The parts of a fold, from the published or the rebuilt file; their notes say which was read."""
     check_fold(fold, NUM_FOLDS)
     source, path = find_source(SOURCES, folder)
     content = _unpack(path)
@@ -61,7 +62,7 @@ def read(path: str | Path) -> Table:
 
 
 def split(table: Table, fold: int) -> Parts:
-    """Train, valid and test stations of one of the published folds (0 to 4), or of the tenths (5 to 14)."""
+    """Training, validation and test stations of one of the published folds (0 to 4), or of the tenths (5 to 14)."""
     check_fold(fold, NUM_FOLDS)
     parts = _folds(table.num_series)[fold]
     if not all(map(len, parts)):
@@ -73,8 +74,8 @@ def split(table: Table, fold: int) -> Parts:
 def seasonal_mean(train: Table, times: np.ndarray, width: float = 10.0) -> np.ndarray:
     """The mean of each variable at the time of year of each of these times: (time, channel).
 
-    Of the training part by day of the year, under a Gaussian kernel with a deviation of `width` days that goes round
-    the year. It knows nothing of the station that it forecasts.
+    Computed from the training part by day of the year, smoothed by a periodic Gaussian kernel with a standard deviation
+    of `width` days. It knows nothing of the station that it forecasts.
     """
     day, num_days = _day_of_year(train.times), 366
     total, count = np.zeros((num_days, len(train.variables))), np.zeros((num_days, len(train.variables)))
@@ -87,16 +88,16 @@ def seasonal_mean(train: Table, times: np.ndarray, width: float = 10.0) -> np.nd
 
 
 def _day_of_year(times: np.ndarray) -> np.ndarray:
-    """0 to 365, counted from the time of year at Time 0."""
+    """The day of the year, 0 to 365, counted from the time of year at Time 0."""
     return ((times % YEAR) * DAYS).astype(np.int64)
 
 
 def _folds(num_series: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Train, valid and test numbers of all folds, from one stream of numpy's legacy generator.
+    """Training, validation and test numbers of all folds, from one stream of numpy's legacy generator.
 
-    As by generate_folds.py of GRU-ODE-Bayes: np.random.seed(432), then a fold is train_test_split(arange(N), 0.1) and
-    train_test_split(rest, 0.2). scikit-learn's draws one permutation, whose first ceil(share · N) are the test part.
-    Published folds test 447 of the 1,101 stations, some more than once; the tenths, each in its turn, all of them.
+    As in generate_folds.py of GRU-ODE-Bayes: np.random.seed(432), then for each fold train_test_split(arange(N), 0.1)
+    and train_test_split(rest, 0.2). scikit-learn's draws one permutation, whose first ceil(share · N) are the test
+    part. Published folds test 447 of the 1,101 stations, some more than once; the tenths test each station once.
     """
     random, numbers, folds = np.random.RandomState(SEED), np.arange(num_series), []
     for _ in range(NUM_PUBLISHED):
@@ -108,7 +109,7 @@ def _folds(num_series: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
 
 
 def _take(random: np.random.RandomState, numbers: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """What is left, and a random share."""
+    """The remaining numbers, and a random share."""
     order, size = random.permutation(len(numbers)), math.ceil(share * len(numbers))
     return numbers[order[size:]], numbers[order[:size]]
 
@@ -137,7 +138,7 @@ def _read(path: Path, content: bytes) -> Table:
 
 
 def _check(path: Path, station: np.ndarray, times: np.ndarray, values: np.ndarray, masks: np.ndarray) -> None:
-    """Nothing, or an error about the first row that no table can hold."""
+    """Refuses rows that no table can hold, naming the first."""
     if not len(station):
         raise DataError(f"{path} should hold rows below its header, but it has none")
     _want(path, np.isfinite(station) & np.isfinite(times) & np.isfinite(values).all(axis=1), "finite numbers")
@@ -151,7 +152,7 @@ def _check(path: Path, station: np.ndarray, times: np.ndarray, values: np.ndarra
 
 
 def _want(path: Path, good: np.ndarray, wanted: str) -> None:
-    """Nothing, or an error about the first row that is not good."""
+    """Refuses rows that are not good, naming the first."""
     if not good.all():
         raise DataError(f"{path}: row {int(np.argmin(good)) + 1} should hold {wanted}")
 

@@ -1,1 +1,1 @@
-"""Grids: each series on its own exact times, and where queries branch off."""
+"""Grids: the exact solver times of each series, and where queries branch off."""

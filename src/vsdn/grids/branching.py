@@ -1,4 +1,4 @@
-"""Where queries branch off the grids, on the host: a query at t is answered as if t ended a gap."""
+"""Where queries branch off the grids, on the host: a query at t is answered as if a gap ended at t."""
 
 from dataclasses import dataclass
 
@@ -21,22 +21,22 @@ class QuerySet:
     length: np.ndarray
     max_step: float
     clock: np.ndarray
-    tail: np.ndarray  # how far each series' grid must march on
+    tail: np.ndarray  # steps by which each series' grid must be extended
 
     def pad(self, series: np.ndarray, num_queries: int) -> Queries:
-        """These series' queries with a leading batch axis; padding repeats one."""
+        """These series' queries with a leading batch axis; padding repeats a query."""
         index, _ = windows(self.starts, series, num_queries)
         point, length = jnp.asarray(self.point[index], jnp.int32), jnp.asarray(self.length[index])
         return Queries(point, length, jnp.full(len(series), self.max_step), jnp.asarray(self.clock[index]))
 
     def places(self, series: np.ndarray, num_queries: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where in the caller's order the queries that `pad` gives belong, and which of them are no padding."""
+        """The positions, in the caller's order, of the queries that `pad` returns, and which are not padding."""
         index, real = windows(self.starts, series, num_queries)
         return self.order[index], real
 
 
 def make_queries(table: Table, scaler: Scaler, marching: Marching, series: np.ndarray, times: np.ndarray) -> QuerySet:
-    """Where queries (series number, time) branch off the grids of what was observed before them."""
+    """The points where queries (series number, time) branch off the grids built from the observations before them."""
     order = np.argsort(series, kind="stable")
     series, times = series[order], times[order]
     origin = marching.origins(table)[series]

@@ -1,5 +1,5 @@
-"""Each series on its own exact grid, as models are given it: the points where the solver stops, what was seen there,
-and where queries branch off. `marching` and `branching` make them from tables."""
+"""The exact grid of each series, as models receive it: the solver's points, the observations at them, and where queries
+branch off. `marching` and `branching` build grids from tables."""
 
 from typing import NamedTuple
 
@@ -10,14 +10,14 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 
 class Grid(NamedTuple):
-    """One series on its grid, in the model's units. Padding repeats the last point: dt = 0 and nothing seen."""
+    """One series on its grid, in the model's units. Padding repeats the last point: dt = 0 and nothing observed."""
 
-    dt: Float[Array, " point"]  # from the point before; 0 at the first
+    dt: Float[Array, " point"]  # step from the point before; 0 at the first
     values: Float[Array, "point channel"]
     mask: Bool[Array, "point channel"]
-    clock: Float[Array, "point clock"]  # known functions of time
-    rows: Int[Array, " row"]  # the points at which something was seen; padding names the last, where nothing was
-    told: Bool[Array, " point"] | None = None  # whether the forward memory may take what was seen; None: everywhere
+    clock: Float[Array, "point clock"]  # known periodic functions of time
+    rows: Int[Array, " row"]  # the points with an observation; padding names the last, without one
+    told: Bool[Array, " point"] | None = None  # where observations are visible to the memory; None: everywhere
 
 
 class Queries(NamedTuple):
@@ -30,9 +30,9 @@ class Queries(NamedTuple):
 
 
 def at_rows(points: Float[Array, "point *any"], grid: Grid) -> Float[Array, "row *any"]:
-    """The entries at the rows: the points where something was seen or asked for.
+    """The entries at the rows: the points where something was observed or is asked for.
 
-    Its gradient is a gather by the inverse map: XLA's own, a scatter, took a fifth of a training step.
+    Its gradient is a gather by the inverse map; XLA's own, a scatter, took a fifth of a training step.
     """
     number = jnp.arange(grid.rows.shape[0], dtype=jnp.int32)
     row_of_point = jnp.full(grid.dt.shape[0], -1, jnp.int32).at[grid.rows].max(number)
@@ -40,14 +40,14 @@ def at_rows(points: Float[Array, "point *any"], grid: Grid) -> Float[Array, "row
 
 
 def last_seen(grid: Grid) -> Int[Array, "point channel"]:
-    """The last point, up to and with each, at which the variable was seen; −1 if there is none."""
+    """The last point, up to and including each, at which the variable was observed; −1 if there is none."""
     number = jnp.arange(grid.dt.shape[0])[:, None]
     return jax.lax.cummax(jnp.where(grid.mask, number, -1), axis=0)
 
 
 def since_row(grid: Grid) -> Float[Array, " point"]:
-    """The time at each point since the row before it, or since the start: steps summed, never times subtracted."""
-    after_row = jnp.concatenate([jnp.zeros(1, bool), grid.mask.any(axis=1)[:-1]])  # where counting begins anew
+    """The time at each point since the previous row, or since the start; sums of steps, never differences of times."""
+    after_row = jnp.concatenate([jnp.zeros(1, bool), grid.mask.any(axis=1)[:-1]])  # where the sum restarts
 
     def add(since: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
         dt, anew = step
@@ -76,13 +76,13 @@ _gather.defvjp(_gather_forward, _gather_backward)
 
 
 def until(grid: Grid, point: Int[Array, ""]) -> Grid:
-    """The grid as it ends at a point: what comes later is padding."""
+    """The grid truncated after a point: everything later becomes padding."""
     later = jnp.arange(grid.dt.shape[0], dtype=jnp.int32) > point
     return grid._replace(dt=jnp.where(later, 0.0, grid.dt), mask=grid.mask & ~later[:, None])
 
 
 def since(grid: Grid, row: Int[Array, ""]) -> Grid:
-    """The grid as it begins at a row, by its number: what came before is gone, and there is more padding at the end."""
+    """The grid from this row (by number) on: earlier points are dropped and padding is added at the end."""
     last_point, last_number, first = grid.dt.shape[0] - 1, grid.rows.shape[0] - 1, grid.rows[row]
     point = jnp.minimum(jnp.arange(last_point + 1, dtype=jnp.int32) + first, last_point)  # the last one is padding
     number = jnp.arange(last_number + 1, dtype=jnp.int32) + row
@@ -94,30 +94,30 @@ def since(grid: Grid, row: Int[Array, ""]) -> Grid:
 
 
 def last_row(grid: Grid) -> Int[Array, " point"]:
-    """The last point up to and with each one at which something was seen; −1 before the first."""
+    """The last point, up to and including each, with an observation; −1 before the first."""
     return _last(grid.mask.any(axis=1))
 
 
 def last_told(grid: Grid) -> Int[Array, " point"]:
-    """The last point up to and with each one at which something was seen that may be told; −1 before the first."""
+    """The last point, up to and including each, with an observation visible to the memory; −1 before the first."""
     seen = grid.mask.any(axis=1)
     return _last(seen if grid.told is None else seen & grid.told)
 
 
 def _last(marked: Bool[Array, " point"]) -> Int[Array, " point"]:
-    """The last marked point up to and with each one; −1 before the first."""
+    """The last marked point, up to and including each; −1 before the first."""
     return jax.lax.cummax(jnp.where(marked, jnp.arange(marked.shape[0], dtype=jnp.int32), -1))
 
 
 def query_keys(queries: Queries, key: PRNGKeyArray) -> Key[Array, " query"]:
-    """A key for each query that follows from where it lies: others, and their order, change nothing."""
+    """A random key for each query, derived from its position alone: other queries and their order do not matter."""
     bits = jax.lax.bitcast_convert_type(queries.length.astype(jnp.float32), jnp.uint32)
     return jax.vmap(lambda point, bits: jr.fold_in(jr.fold_in(key, point), bits))(queries.point, bits)
 
 
 def within(grid: Grid, queries: Queries) -> Queries:
-    """The queries from the point at or before them, where later rows tell which points there are; the others as they
-    are. A forecast branches off as if nothing came later, which may be a point or two before."""
+    """The queries moved to the last grid point at or before them, if it lies before the last row; others unchanged. A
+    forecast branches off as if nothing came later, which may be a point or two earlier."""
     last, final = last_row(grid)[-1], grid.dt.shape[0] - 1
 
     def hop(_, at: tuple[Array, Array]) -> tuple[Array, Array]:

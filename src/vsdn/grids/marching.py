@@ -1,8 +1,8 @@
-"""How tables become grids, on the host: where the solver stops, and what was seen there.
+"""Builds grids from tables, on the host: the times at which the solver stops, and the observations at them.
 
-From each observation the grid marches in steps of Δt (`max_step`) until the next one, where a last step of its own
-length arrives; a remainder shorter than Δt/2 is merged with the step before it. A gap's steps depend on its own two
-ends alone, so nothing in the future moves a point of the past.
+From each observation the grid advances in steps of Δt (`max_step`) to the next one, where a last step of its own length
+arrives; a remainder shorter than Δt/2 is merged into the step before it. The steps of a gap depend only on its two
+ends, so nothing in the future moves a point of the past.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ MOST_STEPS = 10**8  # of the grids of a table in all: more would not fit into me
 
 @dataclass(frozen=True)
 class Marching:
-    """What shapes a grid, in the user's units of time."""
+    """The parameters of a grid, in the user's units of time."""
 
     max_step: float
     start: float | None = None  # None: each series starts at its first observation
     periods: tuple[float, ...] = ()  # known periods: their sine and cosine enter the networks
 
     def num_steps(self, gap: np.ndarray) -> np.ndarray:
-        """Steps of each gap: 0 for none, else gap/Δt rounded, and at least 1. A tie within rounding goes up."""
+        """The number of steps of each gap: 0 if empty, else gap/Δt rounded, at least 1. Near-ties go up."""
         return np.where(gap > 0, np.maximum(np.floor(gap / self.max_step + 0.5 + 1e-6), 1), 0).astype(np.int64)
 
     def clock(self, times: np.ndarray) -> np.ndarray:
@@ -51,12 +51,12 @@ class GridSet:
     starts: np.ndarray
     dt: np.ndarray
     clock: np.ndarray
-    row_of_point: np.ndarray  # -1 where nothing was seen
+    row_of_point: np.ndarray  # -1 where nothing was observed
     point_of_row: np.ndarray  # counted from the series' first point
     row_starts: np.ndarray
     values: np.ndarray
     mask: np.ndarray
-    scored: np.ndarray  # bool, one a row: whether it counts for the validation score
+    scored: np.ndarray  # bool, one per row: whether it counts for the validation score
 
     @property
     def num_points(self) -> np.ndarray:
@@ -67,7 +67,7 @@ class GridSet:
         return np.diff(self.row_starts)
 
     def pad(self, series: np.ndarray, num_points: int, num_rows: int) -> Grid:
-        """These series with a leading batch axis, padded to `num_points` (one more than the longest at least)."""
+        """These series with a leading batch axis, padded to `num_points` (at least one more than the longest has)."""
         index, real = windows(self.starts, series, num_points)
         row = np.where(real, self.row_of_point[index], -1)
         row_index, row_real = windows(self.row_starts, series, num_rows)
@@ -80,13 +80,13 @@ class GridSet:
         )
 
     def pad_scored(self, series: np.ndarray, num_rows: int) -> np.ndarray:
-        """Which of the rows that `pad` names count for the validation score."""
+        """Which of the rows that `pad` returns count for the validation score."""
         index, real = windows(self.row_starts, series, num_rows)
         return real & self.scored[index]
 
 
 def windows(starts: np.ndarray, series: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Flat indices of each series' first `size` entries, clipped to its own, and which of them are real."""
+    """Flat indices of each series' first `size` entries, clipped to its own, and which of them are not padding."""
     position = np.arange(size)
     length = (starts[series + 1] - starts[series])[:, None]
     index = starts[series][:, None] + np.minimum(position, np.maximum(length - 1, 0))
@@ -94,7 +94,7 @@ def windows(starts: np.ndarray, series: np.ndarray, size: int) -> tuple[np.ndarr
 
 
 class Gaps(NamedTuple):
-    """The stretch that ends in each row: where it begins, its length, its steps, and the point that it reaches."""
+    """The interval that ends in each row: its start, length, number of steps, and the grid point at its end."""
 
     left: np.ndarray
     length: np.ndarray
@@ -122,11 +122,11 @@ def make_grids(
     tail: np.ndarray | None = None,
     scored: np.ndarray | None = None,
 ) -> GridSet:
-    """The grids of all series; `tail[i]` steps of Δt go on after the last observation of series i."""
+    """The grids of all series; `tail[i]` more steps of Δt follow the last observation of series i."""
     gaps, origin, step = gaps_of(table, marching), marching.origins(table), marching.max_step
     tail = np.zeros(table.num_series, np.int64) if tail is None else tail
 
-    # A series' points come in segments: its start, one segment a row, its tail.
+    # A series' points come in segments: its start, one segment per row, its tail.
     series, number = table.series_of_row, np.arange(table.num_series)
     at_start, at_tail = table.starts[:-1] + 2 * number, table.starts[1:] + 2 * number + 1
     at_row = np.arange(len(series)) + 2 * series + 1
@@ -161,7 +161,7 @@ def make_grids(
 def check_steps(
     table: Table, marching: Marching, series: np.ndarray | None = None, times: np.ndarray | None = None
 ) -> None:
-    """Refuses grids, up to the last row of each series or the last of its queries, of more steps than memory holds."""
+    """Refuses grids with more steps than fit in memory, up to the last row of each series or its last query."""
     origin = marching.origins(table)
     end = origin.copy()
     filled = np.flatnonzero(np.diff(table.starts))

@@ -1,1 +1,1 @@
-"""Memories: h, the deterministic hidden state, what it may keep of the data, and the encoders of VSDN's posteriors."""
+"""Memories: the deterministic hidden state h, the keepers of past values, and the encoders of VSDN's posteriors."""

@@ -1,4 +1,4 @@
-"""What the posterior drift is driven by: the two encoders of the paper."""
+"""The two encoders of the paper (filter and smoother): the context that drives the posterior drift."""
 
 from abc import abstractmethod
 from typing import Any
@@ -12,28 +12,28 @@ from vsdn.memories.memory import AbstractODERNN, Memory
 
 
 class AbstractEncoder(eqx.Module):
-    """What the posterior drift of each step is driven by."""
+    """Computes the context that drives the posterior drift at each step."""
 
     @abstractmethod
     def __call__(self, grid: Grid, memory: Memory, after: Any) -> Float[Array, "step read"]:
-        """The posterior's context, one a step, for a grid beyond which lies what `after` knows; of the forward memory
-        it is given what networks read."""
+        """The posterior's context at each step; `after` summarises what lies beyond the end of the grid, `memory` is
+        the forward memory as networks read it."""
 
     @abstractmethod
     def guide(self, grid: Grid, memory: Memory) -> Float[Array, "step read"]:
-        """The same of a posterior that knows no more than the next row; after the last row it is the prior's."""
+        """The context of a proposal that sees only the next row; after the last row it equals the prior's."""
 
     @abstractmethod
     def beyond(self) -> Any:
-        """What is known beyond the end of a series."""
+        """The summary of the data beyond the end of a series, where there is none."""
 
     @abstractmethod
     def pass_back(self, grid: Grid, after: Any) -> Any:
-        """What is known beyond the first point of a grid, beyond which lies what `after` knows."""
+        """The summary of the data beyond the grid's first point, given `after`, that beyond its last."""
 
 
 class Filter(AbstractEncoder):
-    """h_pre + h_post of the point at which the step arrives, if something was seen there; else the prior's context."""
+    """h_pre + h_post at the point where the step arrives, if something was observed there; else the prior's context."""
 
     def __call__(self, grid: Grid, memory: Memory, after: tuple[()]) -> Float[Array, "step read"]:
         arrives = grid.mask[1:].any(axis=1, keepdims=True)
@@ -50,7 +50,7 @@ class Filter(AbstractEncoder):
 
 
 class Smoother(AbstractEncoder):
-    """h_post + g of the point at which the step begins: g knows everything after it."""
+    """h_post + g at the point where the step begins; g summarises everything after it."""
 
     backward: AbstractODERNN
 

@@ -1,4 +1,4 @@
-"""What a memory foretells of the next row by itself, and how it is told of its errors: the jumps of GRU-ODE-Bayes."""
+"""A memory that predicts the next row itself and is updated with its residuals, as in the jumps of GRU-ODE-Bayes."""
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ from vsdn.memories.keepers import Foretold, squash
 from vsdn.memories.memory import AbstractFlow, AbstractODERNN, make_moving
 from vsdn.nets import ACTIVATIONS
 
-MOST_LOG_SCALE = 6.0  # either way, of what a memory foretells
+MOST_LOG_SCALE = 6.0  # bound, either way, on the log of the predicted scale
 
 
 class Preparation(eqx.Module):
@@ -26,7 +26,7 @@ class Preparation(eqx.Module):
 
     @property
     def size(self) -> int:
-        """How many numbers q has."""
+        """The length of q."""
         return self.bias.size
 
     def __call__(self, news: Float[Array, "channel 4"], mask: Bool[Array, " channel"]) -> Float[Array, " input"]:
@@ -35,7 +35,7 @@ class Preparation(eqx.Module):
 
 
 class Guess(eqx.Module):
-    """What h foretells of each variable by itself; a decoder tells of the change from there, in its deviations."""
+    """The prediction that h itself makes of each variable; a decoder describes the change from it, in its scale."""
 
     net: eqx.nn.MLP
     preparation: Preparation
@@ -53,7 +53,7 @@ class Guess(eqx.Module):
     def news(
         self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
     ) -> Float[Array, " input"]:
-        """What the memory is told of what was seen: how wrong it was, and how sure."""
+        """The input of the memory's update: how wrong its prediction was, and how confident."""
         mean, log_scale = self._foretell(h)
         y = jnp.where(mask, y, 0.0)
         error = squash((y - mean) * jnp.exp(-log_scale))
@@ -67,7 +67,7 @@ class Guess(eqx.Module):
 
 
 class GuessingODERNN(AbstractODERNN):
-    """An ODE-RNN whose h foretells each variable itself, and whose cell is told how wrong that was (ours)."""
+    """An ODE-RNN whose h predicts each variable itself, and whose cell receives the residuals (ours)."""
 
     flow: AbstractFlow
     cell: eqx.nn.GRUCell
@@ -75,7 +75,7 @@ class GuessingODERNN(AbstractODERNN):
     guess: Guess
 
     def __init__(self, guess: Guess, *sizes: int, flow: str, activation: str, key: PRNGKeyArray):
-        """With the `sizes` of the clock, of h and of the flow's layer."""
+        """`sizes` are those of the clock, of h and of the flow's hidden layer."""
         self.guess, num_news = guess, guess.preparation.size
         parts = make_moving(num_news, *sizes, flow=flow, activation=activation, key=key)
         self.flow, self.cell, self.initial = parts

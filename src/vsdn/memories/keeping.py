@@ -1,4 +1,4 @@
-"""The ODE-RNN whose memory keeps some things as they were seen, beside what its networks move (ours)."""
+"""An ODE-RNN whose memory also keeps past values exactly, beside what its networks evolve (ours)."""
 
 import equinox as eqx
 import jax
@@ -11,8 +11,8 @@ from vsdn.memories.memory import AbstractFlow, AbstractODERNN, Memory, clock_bef
 
 
 class KeepingODERNN(AbstractODERNN):
-    """h is what moves, then what its keeper keeps; the cell takes [squash(error)∘m, m, kept]: the error of what the
-    keeper foretold, in deviations where it foretells those too. Of what is kept, networks read what the keeper says."""
+    """h is a moving part followed by the keeper's state; the cell receives [squash(residual)∘m, m, kept], the residuals
+    of the keeper's prediction (standardised if it predicts scales). Networks read the keeper's `read`."""
 
     flow: AbstractFlow
     cell: eqx.nn.GRUCell
@@ -22,7 +22,7 @@ class KeepingODERNN(AbstractODERNN):
     def __init__(
         self, keeper: AbstractKeeper, data_size: int, *sizes: int, flow: str, activation: str, key: PRNGKeyArray
     ):
-        """With the `sizes` of the clock, of what moves of h and of the flow's layer."""
+        """`sizes` are those of the clock, of the moving part of h and of the flow's hidden layer."""
         num_news = 2 * data_size + keeper.read_size
         self.flow, self.cell, moving = make_moving(num_news, *sizes, flow=flow, activation=activation, key=key)
         self.keeper = keeper
@@ -65,7 +65,7 @@ class KeepingODERNN(AbstractODERNN):
         return jnp.concatenate([moved, self._keeper.take(kept, y, mask)])
 
     def forward(self, grid: Grid, start: Float[Array, " hidden"] | None = None) -> Memory:
-        """As that of any memory; what a settled keeper keeps comes first and alone, for it has no gradient."""
+        """The memory along the grid; a settled keeper is run first and separately, since it has no gradient."""
         if not self.keeper.settled:
             return super().forward(grid, start)
         moving, kept = self._split(self.begin() if start is None else start)
@@ -85,7 +85,7 @@ class KeepingODERNN(AbstractODERNN):
         return shown._replace(whole=join(moved.post, along.whole))
 
     def _keep(self, grid: Grid, begin: Float[Array, " kept"]) -> Memory:
-        """What is kept along the grid, as far as it is shown, and the whole (compiled away if it is unused)."""
+        """The keeper's state along the grid: the part that is shown, and the whole (compiled away if unused)."""
         keeper = self._keeper
 
         def step(kept, at):
@@ -99,16 +99,16 @@ class KeepingODERNN(AbstractODERNN):
     def _news(
         self, kept: Float[Array, "*any kept"], y: Float[Array, "*any channel"], mask: Bool[Array, "*any channel"]
     ) -> Float[Array, "*any news"]:
-        """What the cell takes."""
+        """The input of the cell."""
         error = jnp.where(mask, squash(self._keeper.foretell(kept).error(y)), 0.0)
         return jnp.concatenate([error, mask.astype(error.dtype), self._keeper.read(kept)], axis=-1)
 
     @property
     def _keeper(self) -> AbstractKeeper:
-        """The keeper, whose numbers are not trained if it is settled."""
+        """The keeper, without gradients if it is settled."""
         return jax.lax.stop_gradient(self.keeper) if self.keeper.settled else self.keeper
 
     def _split(self, h: Float[Array, "*any hidden"]) -> tuple[Float[Array, "*any moving"], Float[Array, "*any kept"]]:
-        """What moves of h, and what is kept."""
+        """The moving part of h, and the keeper's state."""
         moving, kept = jnp.split(h, [self.cell.hidden_size], axis=-1)
         return moving, kept

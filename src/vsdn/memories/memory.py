@@ -1,4 +1,4 @@
-"""Memories: h, all that a model keeps of what it has seen; it flows between observations and jumps at them."""
+"""Memories: h, all that a model keeps of past observations; it flows between observations and jumps at them."""
 
 from abc import abstractmethod
 from typing import Any, NamedTuple
@@ -24,11 +24,11 @@ class AbstractFlow(eqx.Module):
 
     @abstractmethod
     def spread(self, log_span: Float[Array, " hidden"]) -> "AbstractFlow":
-        """The flow whose units begin to hold what they know for e^log_span each, where something else fades it."""
+        """A copy whose unit i starts with time constant exp(log_span[i])."""
 
 
 class LeakyFlow(AbstractFlow):
-    """tanh N([h, clock]) − λ∘h, with rates λ ≥ 0 that are learned and begin near zero."""
+    """tanh N([h, clock]) − λ∘h, with learned rates λ ≥ 0 that start near zero."""
 
     net: eqx.nn.MLP
     raw_rate: Float[Array, " hidden"]
@@ -46,7 +46,7 @@ class LeakyFlow(AbstractFlow):
 
 
 class GRUFlow(AbstractFlow):
-    """(1 − z)∘(tanh N([h, clock]) − h): bounded, and able to hold h as long as it likes (z → 1)."""
+    """(1 − z)∘(tanh N([h, clock]) − h): bounded, and able to hold h indefinitely (z → 1)."""
 
     net: eqx.nn.MLP
     gate: eqx.nn.Linear
@@ -68,26 +68,26 @@ FLOWS: dict[str, type[LeakyFlow] | type[GRUFlow]] = {"leaky": LeakyFlow, "gru": 
 
 
 class Memory(NamedTuple):
-    """The forward memory at each grid point, before (pre) and after (post) it took what was seen there."""
+    """The forward memory at each grid point, before (pre) and after (post) it takes in the observation there."""
 
     pre: Float[Array, "point hidden"]
     post: Float[Array, "point hidden"]
-    untold: Float[Array, "point hidden"] | None = None  # as if it had been told of everything that was seen there
-    whole: Float[Array, "point whole"] | None = None  # post with all that is kept, if the others show a part of it
+    untold: Float[Array, "point hidden"] | None = None  # pre updated with each observation, even if hidden; None: post
+    whole: Float[Array, "point whole"] | None = None  # the whole of post, where the others hold only the shown part
 
     @property
     def arrived(self) -> Float[Array, "point hidden"]:
-        """h after it took what was seen at each point, be it for this once alone."""
+        """h updated with the observation at each point, even where that is hidden from the memory."""
         return self.post if self.untold is None else self.untold
 
     @property
     def onward(self) -> Float[Array, "*batch point whole"]:
-        """h after each point, all of it: what goes on from there."""
+        """The whole of h after each point, from which the memory continues."""
         return self.post if self.whole is None else self.whole
 
 
 def tell(told: Bool[Array, ""] | None, pre: Array, arrived: Array) -> tuple[Array, Memory]:
-    """How h goes on from a point, where it may be told of what was seen or not, and what it is there."""
+    """h with which the memory continues from a point, and its `Memory` there; `told` False skips the observation."""
     if told is None:
         return arrived, Memory(pre, arrived)
     post = jnp.where(told, arrived, pre)
@@ -95,50 +95,50 @@ def tell(told: Bool[Array, ""] | None, pre: Array, arrived: Array) -> tuple[Arra
 
 
 def clock_before(clock: Float[Array, "point clock"]) -> Float[Array, "point clock"]:
-    """The clock at the point where the step to each begins."""
+    """The clock at the start of the step to each point."""
     return jnp.concatenate([clock[:1], clock[:-1]])
 
 
 class AbstractMemory(eqx.Module):
-    """h: all that a model keeps of what it has seen. Along a grid at once, or step by step with a state of its own."""
+    """h: all that a model keeps of past observations. Computed along a grid at once, or step by step."""
 
     @abstractmethod
     def begin(self) -> Any:
-        """The state before anything was seen."""
+        """The state before any observation."""
 
     @abstractmethod
     def move(self, state: Any, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> Any:
-        """The state after a step from where the clock shows this, with nothing seen."""
+        """The state after a step of length dt without observations; `clock` is that at the start of the step."""
 
     @abstractmethod
     def absorb(
         self, state: Any, y: Float[Array, " channel"], mask: Bool[Array, " channel"], clock: Float[Array, " clock"]
     ) -> Any:
-        """The state after it took the seen entries of y."""
+        """The state updated with the observed entries of y."""
 
     @abstractmethod
     def hidden(self, state: Any) -> Float[Array, " hidden"]:
-        """h of a state."""
+        """The h in a state."""
 
     def read(self, h: Float[Array, "*any hidden"]) -> Float[Array, "*any read"]:
-        """What networks read of h."""
+        """The part of h that networks read."""
         return h
 
     def kept(self, h: Float[Array, "*any hidden"]) -> Foretold | None:
-        """What h foretells of each variable itself, by what it keeps as it was seen or by a guess; None if nothing."""
+        """The prediction that h itself makes of each variable, by a keeper or a guess; None if it makes none."""
         return None
 
     @abstractmethod
     def before_rows(self, grid: Grid) -> Float[Array, "row hidden"]:
-        """h just before each row, of the rows before it."""
+        """h just before each row, given the rows before it."""
 
     @abstractmethod
     def at_queries(self, grid: Grid, queries: Queries) -> Float[Array, "query hidden"]:
-        """h at each query, of what was seen before it."""
+        """h at each query, given the observations before it."""
 
 
 class AbstractFlowingMemory(AbstractMemory):
-    """A memory that flows between observations and jumps at them; unseen values are never read."""
+    """A memory that flows between observations and jumps at them; unobserved values are never read."""
 
     flow: eqx.AbstractVar[AbstractFlow]
     cell: eqx.AbstractVar[eqx.nn.GRUCell]
@@ -148,10 +148,10 @@ class AbstractFlowingMemory(AbstractMemory):
     def jump(
         self, h: Float[Array, " hidden"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
     ) -> Float[Array, " hidden"]:
-        """h after it took the seen entries of y; unchanged where none was seen."""
+        """h updated with the observed entries of y; unchanged if there are none."""
 
     def timed(self, h: Float[Array, " hidden"], clock: Float[Array, " clock"]) -> Float[Array, " hidden"]:
-        """h where the known clocks show this."""
+        """h with the known clocks set to `clock`, for memories that hold them."""
         return h
 
     def drift(
@@ -161,15 +161,16 @@ class AbstractFlowingMemory(AbstractMemory):
         return h + self.flow(h, clock) * dt
 
     def spread(self, num_rows: float, span: float) -> "AbstractFlowingMemory":
-        """The memory whose units begin to hold what they took for a row and a unit of time (the first of them) up to so
-        many rows and this span (the last), evenly by the logarithm.
+        """A copy whose units start with memory spans from one row and one unit of time (the first) to `num_rows` and
+        `span` (the last), evenly spaced in the logarithm.
 
-        The gates of a GRU begin half open: all is forgotten after a few rows, and no gradient tells what for.
+        A GRU's gates start half open: all is forgotten after a few rows, and no gradient shows what it would be needed
+        for.
         """
         size, place = self.cell.hidden_size, np.linspace(0.0, 1.0, self.cell.hidden_size)
         log_rows = jnp.asarray(place * np.log(max(num_rows, 1.0)), self.initial.dtype)
         log_span = jnp.asarray(place * np.log(max(span, 1.0)), self.initial.dtype)
-        hold = jnp.asarray(self.cell.bias).at[size : 2 * size].set(log_rows)  # of the gate that keeps h
+        hold = jnp.asarray(self.cell.bias).at[size : 2 * size].set(log_rows)  # bias of the gate that keeps h
         return eqx.tree_at(lambda m: (m.cell.bias, m.flow), self, (hold, self.flow.spread(log_span)))
 
     def begin(self) -> Float[Array, " hidden"]:
@@ -193,9 +194,9 @@ class AbstractFlowingMemory(AbstractMemory):
         return state
 
     def forward(self, grid: Grid, start: Float[Array, " hidden"] | None = None) -> Memory:
-        """The memory along the grid, of everything up to each point; it begins as `start`, or afresh."""
+        """The memory along the grid, given everything up to each point; it starts from `start`, or afresh."""
 
-        @jax.checkpoint  # the backward pass keeps h alone
+        @jax.checkpoint  # the backward pass stores only h
         def step(h, at):
             dt, clock, y, mask, told = at
             pre = self.drift(h, clock, dt)
@@ -205,11 +206,11 @@ class AbstractFlowingMemory(AbstractMemory):
         return jax.lax.scan(step, begin, (grid.dt, clock_before(grid.clock), grid.values, grid.mask, grid.told))[1]
 
     def show(self, h: Float[Array, "*any whole"]) -> Float[Array, "*any hidden"]:
-        """What is looked at of h; what else it keeps is there to go on from."""
+        """The part of h that is used at a point; the rest is only needed to continue."""
         return h
 
     def branch(self, grid: Grid, memory: Memory, queries: Queries) -> Float[Array, "query hidden"]:
-        """h at each query, a side branch from the point before it; h_pre of the start where nothing comes before."""
+        """h at each query, branching off from the point before it; h_pre of the start where there is none."""
         flow = jax.vmap(self.drift)(memory.onward[queries.point], grid.clock[queries.point], queries.length)
         return jnp.where(queries.length[:, None] > 0, self.show(flow), memory.pre[queries.point])
 
@@ -223,7 +224,7 @@ class AbstractFlowingMemory(AbstractMemory):
 def make_moving(
     num_news: int, clock_size: int, hidden_size: int, width: int, *, flow: str, activation: str, key: PRNGKeyArray
 ) -> tuple[AbstractFlow, eqx.nn.GRUCell, Float[Array, " hidden"]]:
-    """What moves in an ODE-RNN: its flow, the cell that takes so many numbers of a row, and what h begins as."""
+    """The trainable parts of an ODE-RNN: its flow, a cell with `num_news` inputs per row, and the initial h."""
     flow_key, cell_key, initial_key = jr.split(key, 3)
     moves = FLOWS[flow](hidden_size, clock_size, width, activation=activation, key=flow_key)
     initial = 0.1 * jr.normal(initial_key, (hidden_size,))  # at zero, N_init's first layer would not learn
@@ -231,23 +232,23 @@ def make_moving(
 
 
 class AbstractODERNN(AbstractFlowingMemory):
-    """A flow of one's choice and a GRU cell, which can be run back in time, too."""
+    """A flow of one's choice and a GRU cell; can also be run backward in time."""
 
     def take(
         self, h: Float[Array, " moving"], news: Float[Array, " news"], mask: Bool[Array, " channel"]
     ) -> Float[Array, " moving"]:
-        """h after the cell took the news of a row; unchanged where nothing was seen."""
+        """h updated by the cell with a row's input; unchanged if nothing was observed."""
         return jnp.where(mask.any(), self.cell(news, h), h)
 
     def read_along(self, memory: Memory) -> Memory:
-        """What networks read of the memory along a grid."""
+        """The memory along a grid, as networks read it."""
         return jax.tree.map(self.read, memory._replace(whole=None))
 
     def backward(
         self, grid: Grid, start: Float[Array, " hidden"], *, next_row_only: bool = False
     ) -> Float[Array, "point hidden"]:
-        """g(τ_k⁺): the memory of everything after each point, run back in time from `start` beyond the last; or of the
-        next row alone, as if the series ended there."""
+        """g(τ_k⁺): the memory of everything after each point, run backward in time from `start` beyond the last; or of
+        the next row alone, as if the series ended there."""
 
         @jax.checkpoint
         def step(g, at):
@@ -260,14 +261,14 @@ class AbstractODERNN(AbstractFlowingMemory):
 
 
 class ODERNN(AbstractODERNN):
-    """The memory of the paper: its cell takes [y∘m, m]."""
+    """The memory of the paper: its cell receives [y∘m, m]."""
 
     flow: AbstractFlow
     cell: eqx.nn.GRUCell
     initial: Float[Array, " hidden"]
 
     def __init__(self, data_size: int, *sizes: int, flow: str, activation: str, key: PRNGKeyArray):
-        """With the `sizes` of the clock, of h and of the flow's layer."""
+        """`sizes` are those of the clock, of h and of the flow's hidden layer."""
         parts = make_moving(2 * data_size, *sizes, flow=flow, activation=activation, key=key)
         self.flow, self.cell, self.initial = parts
 

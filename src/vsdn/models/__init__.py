@@ -18,21 +18,21 @@ MODELS: dict[str, Callable[..., AbstractModel]] = {
     "mean": simple.make_mean,
 }
 
-OF_LOSS = frozenset({"even_pull"})
-OF_MEMORY = OF_LOSS | {"spread_memory"}
-OF_ROWS = OF_MEMORY | {"hide_share", "given_rows"}  # of a memory that need not be told of every row
-OF_KEEPERS = OF_ROWS | {"keep_last", "keep_usual", "keep_trend", "keep_linear", "tell_error"}
+LOSS_SETTINGS = frozenset({"even_pull"})
+MEMORY_SETTINGS = LOSS_SETTINGS | {"spread_memory"}
+ROW_SETTINGS = MEMORY_SETTINGS | {"hide_share", "given_rows"}  # for memories from which rows can be hidden
+KEEPER_SETTINGS = ROW_SETTINGS | {"keep_last", "keep_usual", "keep_trend", "keep_linear", "tell_error"}
 HEEDS: dict[str, frozenset[str]] = {
-    "vsdn-f": OF_KEEPERS | {"save_memory"},
-    "vsdn-s": OF_KEEPERS | {"save_memory"},
-    "ode-rnn": OF_KEEPERS,
-    "gru-ode": OF_ROWS,
-    "latent-ode": OF_MEMORY | {"given_rows"},
-    "latent-sde": OF_MEMORY,
-    "gru-decay": OF_LOSS,
+    "vsdn-f": KEEPER_SETTINGS | {"save_memory"},
+    "vsdn-s": KEEPER_SETTINGS | {"save_memory"},
+    "ode-rnn": KEEPER_SETTINGS,
+    "gru-ode": ROW_SETTINGS,
+    "latent-ode": MEMORY_SETTINGS | {"given_rows"},
+    "latent-sde": MEMORY_SETTINGS,
+    "gru-decay": LOSS_SETTINGS,
     "linear": frozenset(),
-    "last-value": OF_LOSS,
-    "mean": OF_LOSS,
+    "last-value": LOSS_SETTINGS,
+    "mean": LOSS_SETTINGS,
 }
 
 

@@ -1,4 +1,4 @@
-"""What every model offers: evidence to train on, forecasts to use."""
+"""What every model offers: evidence to train on, and predictions."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
@@ -20,23 +20,23 @@ from vsdn.settings import ModelSettings
 
 
 class Evidence(NamedTuple):
-    """What one series says for a model, along each of its latent paths."""
+    """What an objective needs of one series, for each of its latent paths."""
 
-    log_lik: Float[Array, " sample"]  # Σ log Φ over what was seen
+    log_lik: Float[Array, " sample"]  # Σ log Φ over the observed values
     kl: Float[Array, " sample"]  # ½∫|u|² dt; 0 without a latent path
     log_ratio: Float[Array, " sample"]  # log dQ/dP of the path; 0 without one
 
 
 class Answer(NamedTuple):
-    """What a model says at some times, as a mixture; one component a path, which is the same path at every time."""
+    """Mixture parameters at each query; component k is the same path at every query if `has_paths`."""
 
     params: Float[Array, "sample query channel param"]
-    states: Float[Array, "sample query latent"] | None = None  # where the paths are, if there are any
-    size: Float[Array, " query"] | None = None  # the effective number of particles, if they were weighed
+    states: Float[Array, "sample query latent"] | None = None  # latent states, if there are any
+    size: Float[Array, " query"] | None = None  # the effective number of particles, if there are weights
 
 
 class Field(NamedTuple):
-    """What moves the latent paths of one series along its steps."""
+    """Drift and diffusion of one series' latent paths along its steps."""
 
     prior: Float[Array, "sample step latent"]  # drift
     posterior: Float[Array, "sample step latent"]  # drift
@@ -44,7 +44,7 @@ class Field(NamedTuple):
 
 
 class AbstractModel(eqx.Module):
-    """A model of one series; `vmap` makes it one of many."""
+    """A model of one series; `vmap` turns it into one of many."""
 
     has_states: ClassVar[bool] = True  # whether there is a latent state
     has_paths: ClassVar[bool] = True  # whether the components of `interpolate` are whole paths
@@ -53,37 +53,36 @@ class AbstractModel(eqx.Module):
 
     @abstractmethod
     def evidence(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Evidence:
-        """The evidence of `num_samples` latent paths for what was seen on the grid."""
+        """The evidence of `num_samples` latent paths for the observations on the grid."""
 
     @abstractmethod
     def predict(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Float[Array, "sample row channel param"]:
-        """The mixture that foretells each row from the rows before it: its parameters, one component a path."""
+        """The mixture that predicts each row from the rows before it: parameters, one component per path."""
 
     @abstractmethod
     def forecast(
         self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray
     ) -> Float[Array, "sample query channel param"]:
-        """The mixture that foretells each query from what was seen before it: its parameters, one component a path."""
+        """The mixture that predicts each query from the observations before it: parameters, one component per path."""
 
     @abstractmethod
     def filter(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Answer:
-        """What would be measured at each row if one measured again, given that row and those before it."""
+        """The distribution of a repeated measurement at each row, given that row and those before it."""
 
     @abstractmethod
     def interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
-        """What would be measured at each query, given every row before and after it, and at it."""
+        """The distribution of a measurement at each query, given every row before, at and after it."""
 
     def log_likelihood(
         self, grid: Grid, *, num_samples: int, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """An estimate of the log-likelihood, whose exponential is unbiased, and the effective number of paths (NaN
-        where it is exact)."""
+        """An estimate of the log-likelihood, unbiased after exp, and the effective number of paths (NaN: exact)."""
         evidence = self.evidence(grid, num_samples=num_samples, key=key)
         log_weights = evidence.log_lik - evidence.log_ratio
         size = effective_size(jax.nn.log_softmax(log_weights))
         return logsumexp(log_weights) - jnp.log(num_samples), size
 
-    # The same for a batch, one key a series: for models that can do many series sooner than one by one.
+    # The same for a batch, one key per series; overridden where a batch can be computed faster than series by series.
 
     def batch_evidence(self, grids: Grid, *, num_samples: int, keys: Key[Array, " batch"]) -> Evidence:
         return jax.vmap(lambda grid, key: self.evidence(grid, num_samples=num_samples, key=key))(grids, keys)
@@ -101,48 +100,48 @@ class AbstractModel(eqx.Module):
 
 
 class AbstractOnline(AbstractModel):
-    """A model that can go along with the data: a small state, and the same cost at every step and at every row.
+    """A model that can follow data as they come: a small state, and the same cost at every step and at every row.
 
-    Along the points of a grid its answers are those of the whole grid at once.
+    Along the points of a grid its answers equal those computed from the whole grid at once.
     """
 
-    in_turn: ClassVar[bool] = True  # whether `sample_rows` draws value by value, so that only their order is to be used
+    in_turn: ClassVar[bool] = True  # whether `sample_rows` draws value by value; only ranks are used then
 
     @abstractmethod
     def begin(self, *, num_samples: int, key: PRNGKeyArray) -> Any:
-        """The state before anything was seen."""
+        """The state before any observation."""
 
     @abstractmethod
     def advance(self, state: Any, clock: Float[Array, " clock"], dt: Float[Array, ""]) -> Any:
-        """The state after a step from where the clock shows this, with nothing seen."""
+        """The state after a step of length dt without observations; `clock` is that at the start of the step."""
 
     def branch(
         self, state: Any, clock: Float[Array, " clock"], dt: Float[Array, ""], max_step: Float[Array, ""]
     ) -> Any:
-        """The state at a query, so long after the last point; steps are of `max_step` there."""
+        """The state at a query, `dt` after the last point, where steps are of length `max_step`."""
         return self.advance(state, clock, dt)
 
     @abstractmethod
     def take(
         self, state: Any, y: Float[Array, " channel"], mask: Bool[Array, " channel"], clock: Float[Array, " clock"]
     ) -> Any:
-        """The state after it took the seen entries of y."""
+        """The state updated with the observed entries of y."""
 
     def sample_rows(
         self, grid: Grid, *, num_samples: int, num_particles: int = 1, key: PRNGKeyArray
     ) -> Float[Array, "sample row channel"]:
-        """Values at every row, those with nothing seen too, that go together as one series, given what was seen; each
-        draw is the choice of so many particles, which rows after an unseen one want."""
+        """Joint draws of the values at every row, including rows with nothing observed, given the observations; each
+        draw is selected from `num_particles` particles, which is needed if rows are observed after unobserved ones."""
         one = lambda key: draw_series(self, grid, num_particles=num_particles, key=key)
         return jax.vmap(one)(jr.split(key, num_samples))
 
     @abstractmethod
     def look(self, state: Any, clock: Float[Array, " clock"]) -> Float[Array, "sample channel param"]:
-        """The mixture that foretells what is seen now: its parameters, one component a path."""
+        """The predictive mixture of a measurement now: its parameters, one component per path."""
 
 
 def masked_log_lik(likelihood: Likelihood, params: Float[Array, "row channel param"], grid: Grid) -> Float[Array, ""]:
-    """Σ log Φ over what was seen, of one path's parameters at the rows; its gradient pulls as evenly as is asked."""
+    """Σ log Φ over the observed values, given one path's parameters at the rows, reweighted by `even_pull`."""
     mask = grid.mask[grid.rows]
     y = jnp.where(mask, grid.values[grid.rows], 0.0)
     return jnp.sum(jnp.where(mask, likelihood.log_prob(likelihood.pulled(params), y), 0.0))
@@ -151,17 +150,17 @@ def masked_log_lik(likelihood: Likelihood, params: Float[Array, "row channel par
 def foretold(
     likelihood: Likelihood, decoded: Float[Array, "*any out"], kept: Foretold | None
 ) -> Float[Array, "*any channel param"]:
-    """The likelihood's parameters of a decoder's numbers, which tell of the change from what is kept, if it is."""
+    """The likelihood's parameters from a decoder's output, which describes the change from `kept` if that is given."""
     params = decoded.reshape(*decoded.shape[:-1], len(likelihood.families), -1)
     return params if kept is None else likelihood.moved(params, kept.mean, kept.log_scale)
 
 
 def make_likelihood(data_size: int, settings: ModelSettings) -> Likelihood:
-    """The family that the settings name, for every variable."""
+    """The likelihood: for every variable the family that the settings name."""
     return Likelihood((FAMILIES[settings.likelihood](settings.scale_floor),) * data_size, settings.even_pull)
 
 
 def make_decoder(in_size: int, likelihood: Likelihood, settings: ModelSettings, *, key: PRNGKeyArray) -> eqx.nn.MLP:
-    """A network with one hidden layer and fresh weights, from a state to the likelihood's parameters."""
+    """A network with one hidden layer and fresh weights that maps a state to the likelihood's parameters."""
     out_size, width = len(likelihood.families) * likelihood.num_params, settings.sizes[2]
     return eqx.nn.MLP(in_size, out_size, width, 1, ACTIVATIONS[settings.activation], key=key)

@@ -1,4 +1,4 @@
-"""Whole series from a model that goes along with its data: what it foretells is drawn, and taken as if it were seen."""
+"""Draws whole series from an online model: each predicted value is sampled and taken in as if it had been observed."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -14,7 +14,7 @@ from vsdn.particles import POOR, effective_size, either, systematic
 
 @runtime_checkable
 class Stepping(Protocol):
-    """What a model must offer; `vsdn.models.base.AbstractOnline` tells what each means."""
+    """The methods that a model must offer; `vsdn.models.base.AbstractOnline` documents them."""
 
     likelihood: Any
 
@@ -37,8 +37,8 @@ class _Point(NamedTuple):
 
 
 def draw_series(model: Stepping, grid: Grid, *, num_particles: int, key: PRNGKeyArray) -> Float[Array, "row channel"]:
-    """Values at every row, those with nothing seen too, that go together: those of one of many particles, which rows
-    that were seen weigh; where few of them have most of the weight they are drawn again."""
+    """Joint values at every row, including rows with nothing observed: those of one of many particles, which are
+    weighted by the observed rows and resampled when few of them carry most of the weight."""
     level = jnp.full(num_particles, -jnp.log(num_particles), grid.dt.dtype)
     begin_key, step_key, last_key = jr.split(key, 3)
 
@@ -69,7 +69,7 @@ def _points(grid: Grid) -> _Point:
 def _cross(
     model: Stepping, state: Any, point: _Point, key: PRNGKeyArray
 ) -> tuple[Any, Float[Array, " channel"], Float[Array, ""]]:
-    """One draw at the next point: its state, its values there, and the log-density of what was seen there."""
+    """One particle at the next point: its state, the values it draws there, and the log-density of the observation."""
     likelihood: Likelihood = model.likelihood
     moved = either(point.dt > 0, model.advance(state, point.before, point.dt), state)
     params = model.look(moved, point.clock)[0]
@@ -84,7 +84,7 @@ def _cross(
 def _trace(
     values: Float[Array, "point particle channel"], chosen: Int[Array, "point particle"], last: Int[Array, ""]
 ) -> Float[Array, "point channel"]:
-    """The values along the ancestry of one of the last particles."""
+    """The values along the ancestry of one of the final particles."""
 
     def step(later: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
         values, chosen = at

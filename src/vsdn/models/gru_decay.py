@@ -1,4 +1,4 @@
-"""GRU with exponential decay (GRU-D, Che et al. 2018): a step a row, in exact time, on no grid."""
+"""GRU with exponential decay (GRU-D, Che et al. 2018): one step per row, in exact time, without a grid."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from vsdn.settings import ModelSettings
 
 
 class Fading(NamedTuple):
-    """h just after the last row, and of each variable its last value and how long ago that was."""
+    """h just after the last row, and each variable's last value and the time since it."""
 
     h: Float[Array, " hidden"]
     last: Float[Array, " channel"]
@@ -23,9 +23,9 @@ class Fading(NamedTuple):
 
 
 class FadingMemory(AbstractMemory):
-    """h fades with the time since each variable was last seen, as does that variable's last value, toward its mean.
+    """h decays with the time since each variable was last observed, and so do their last values, toward the mean.
 
-    Until a variable is first seen its time counts from the start of the series.
+    Until a variable is first observed its time counts from the start of the series.
     """
 
     cell: eqx.nn.GRUCell
@@ -43,13 +43,13 @@ class FadingMemory(AbstractMemory):
         self.initial = 0.1 * jr.normal(initial_key, (hidden_size,))
 
     def fade(self, h: Float[Array, " hidden"], gap: Float[Array, " channel"]) -> Float[Array, " hidden"]:
-        """γ_h∘h, γ_h = exp(−max(0, W gap + b)), each variable having been unseen for its gap."""
+        """γ_h∘h with γ_h = exp(−max(0, W gap + b)), where gap is the time since each variable was last observed."""
         return jnp.exp(-jax.nn.relu(self.hidden_rate(gap))) * h
 
     def fill(
         self, last: Float[Array, "*row channel"], gap: Float[Array, "*row channel"]
     ) -> Float[Array, "*row channel"]:
-        """γ_y∘last, γ_y = exp(−max(0, w∘gap + b)): what stands for a value not seen, whose mean is 0 in our units."""
+        """γ_y∘last with γ_y = exp(−max(0, w∘gap + b)): stands in for a missing value, whose mean is 0 in our units."""
         return jnp.exp(-jax.nn.relu(self.value_rate * gap + self.value_bias)) * last
 
     def begin(self) -> Fading:
@@ -71,7 +71,7 @@ class FadingMemory(AbstractMemory):
         return self.fade(state.h, state.gap)
 
     def after_rows(self, grid: Grid) -> Float[Array, "state hidden"]:
-        """h at the start, and after each row took what was seen: nothing but h needs the recurrence."""
+        """h at the start, and updated with each row; only h needs the recurrence."""
         mask, clock = grid.mask[grid.rows], grid.clock[grid.rows]
         last, gap = _last_values(grid, grid.rows - 1, jnp.cumsum(grid.dt)[grid.rows])
         y = jnp.where(mask, grid.values[grid.rows], self.fill(last, gap))
@@ -99,7 +99,7 @@ class FadingMemory(AbstractMemory):
 def _last_values(
     grid: Grid, point: Int[Array, " query"], time: Float[Array, " query"]
 ) -> tuple[Float[Array, "query channel"], Float[Array, "query channel"]]:
-    """Each variable's last value up to and with a point (0 before its first), and how long before `time` that was."""
+    """Each variable's last value up to and including a point (0 before its first), and the time from it to `time`."""
     last = jnp.where((point >= 0)[:, None], last_seen(grid)[point], -1)
     value = jnp.where(last >= 0, jnp.take_along_axis(grid.values, last, axis=0), 0.0)
     return value, time[:, None] - jnp.where(last >= 0, jnp.cumsum(grid.dt)[last], 0.0)
@@ -108,7 +108,7 @@ def _last_values(
 def make_gru_decay(
     data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray
 ) -> Recurrent:
-    """A GRU with decay and fresh weights."""
+    """A GRU-D with fresh weights."""
     memory_key, decoder_key = jr.split(key)
     memory = FadingMemory(data_size, 2 * len(speeds), settings.sizes[0], key=memory_key)
     return make_recurrent(memory, data_size, settings, decoder_key=decoder_key)

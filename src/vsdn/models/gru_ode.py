@@ -1,4 +1,4 @@
-"""GRU-ODE-Bayes (De Brouwer et al. 2019): a GRU in continuous time, which learns to jump as Bayes' rule would."""
+"""GRU-ODE-Bayes (De Brouwer et al. 2019): a continuous-time GRU whose jumps learn to imitate Bayes' rule."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from vsdn.settings import ModelSettings
 
 
 class GRUODE(AbstractFlow):
-    """dh/dt = (1 − z)∘(g − h): what a GRU does in one step, in the limit of small ones.
+    """dh/dt = (1 − z)∘(g − h): the limit of a GRU's update for small steps.
 
     One gate lets h into the candidate g, another (z) holds h; in the minimal cell they are the same. The input is the
     clock: without one this is the authors' autonomous GRU-ODE.
@@ -47,14 +47,14 @@ NUM_GATES = {"full": 2, "minimal": 1}
 
 
 class Moments(NamedTuple):
-    """Of a Gaussian for each variable."""
+    """Mean and variance of a Gaussian for each variable."""
 
     mean: Float[Array, "*any channel"]
     variance: Float[Array, "*any channel"]
 
 
 def bayes(prior: Moments, y: Float[Array, "*any channel"], noise: float) -> Moments:
-    """p_Bayes ∝ p_pre · N(y, noise²): what is known once y was seen through that noise."""
+    """p_Bayes ∝ p_pre · N(y, noise²): the posterior once y is observed with that noise."""
     variance = 1 / (1 / prior.variance + 1 / noise**2)
     return Moments(variance * (prior.mean / prior.variance + y / noise**2), variance)
 
@@ -66,7 +66,7 @@ def gaussian_kl(p: Moments, q: Moments) -> Float[Array, "*any channel"]:
 
 
 class BayesMemory(AbstractFlowingMemory):
-    """A GRU-ODE that at a jump is told how what was seen compares with what it had foretold."""
+    """A GRU-ODE whose jumps are given how the observation compares with its own prediction."""
 
     flow: AbstractFlow
     preparation: Preparation
@@ -80,7 +80,7 @@ class BayesMemory(AbstractFlowingMemory):
         return self.decoder(h).reshape(len(self.likelihood.families), -1)
 
     def foretell(self, h: Float[Array, " hidden"]) -> Moments:
-        """The Gaussian with the moments that h gives to each variable."""
+        """The Gaussian, by moments, that h predicts for each variable."""
         params = self.decode(h)
         return Moments(self.likelihood.mean(params), self.likelihood.variance(params))
 
@@ -95,9 +95,9 @@ class BayesMemory(AbstractFlowingMemory):
 
 
 class GRUODEBayes(AbstractRecurrent):
-    """Its loss: −log p_pre(y) + weight · KL(p_Bayes ‖ p_post), before and after each jump, over what was seen.
+    """Its loss: −log p_pre(y) + weight · KL(p_Bayes ‖ p_post), before and after each jump, over the observed values.
 
-    The KL is no path's; either bound charges it whole, so that the loss is the authors' whatever the objective.
+    The KL is not a path's; either bound charges it in full, so that the loss is the authors' for any objective.
     """
 
     memory: BayesMemory
@@ -109,7 +109,7 @@ class GRUODEBayes(AbstractRecurrent):
         return self.memory.decode(h)
 
     def jump_kl(self, grid: Grid, memory: Memory) -> Float[Array, "row channel"]:
-        """KL(p_Bayes ‖ p_post) of each value that was seen; 0 of the others."""
+        """KL(p_Bayes ‖ p_post) of each observed value; 0 for the others."""
         mask = grid.mask[grid.rows]
         y = jnp.where(mask, grid.values[grid.rows], 0.0)
         pre, post = (jax.vmap(self.memory.foretell)(at_rows(h, grid)) for h in (memory.pre, memory.arrived))

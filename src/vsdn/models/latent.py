@@ -1,7 +1,7 @@
-"""What the latent rivals share: a start z₀ that is inferred from what is known, and forecasts that know no more.
+"""What the latent baselines share: a start z₀ inferred from the known rows, and forecasts that use no later ones.
 
-Their posterior reads a series from its end, so each forecast needs a reading of its own: of the rows before it, and
-of none after. Rows that are foretold from the same prefix share its reading and its walk.
+Their posterior reads a series backward from its end, so each forecast needs a reading of its own: of the rows before it
+only. Rows predicted from the same prefix share its reading and its paths.
 """
 
 from abc import abstractmethod
@@ -22,18 +22,18 @@ from vsdn.nets import ACTIVATIONS, bounded_exp
 from vsdn.sde import Noise, brownian, path_noise, path_seed
 from vsdn.settings import ModelSettings
 
-AT_ONCE = 2**16  # numbers of a series' walks held at once: many short walks fill the processor, few long ones fit it
-FREE_BLOCK = 4  # walks at once where the lengths are not known yet, as in an export
+AT_ONCE = 2**16  # numbers held at once for a series: many short paths, or few long ones
+FREE_BLOCK = 4  # prefixes at once if lengths are symbolic, as in an export
 
 
 class Start(NamedTuple):
-    """A law N(mean, diag scale²) of z₀; the prior is N(0, I)."""
+    """A Gaussian N(mean, diag scale²) for z₀; the prior is N(0, I)."""
 
     mean: Float[Array, " latent"]
     scale: Float[Array, " latent"]
 
     def draw(self, noise: Noise) -> Float[Array, " latent"]:
-        """z₀ of one path, by the noise of the step before its first."""
+        """z₀ of one path, drawn with the noise of step −1."""
         return self.mean + self.scale * noise(jnp.asarray(-1))
 
     def kl(self) -> Float[Array, ""]:
@@ -46,18 +46,18 @@ class Start(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What the backward memory makes of what is known."""
+    """The result of running the backward memory over the known rows."""
 
     start: Start
     context: Float[Array, "point hidden"]  # of everything known after each point
 
 
 class Recognition(eqx.Module):
-    """q(z₀): an ODE-RNN that runs from the last seen row back to the start, and a network of its end state."""
+    """q(z₀): an ODE-RNN run from the last observed row back to the start, and a network applied to its final state."""
 
     memory: ODERNN
     head: eqx.nn.MLP
-    bound: float = eqx.field(static=True)  # on the logarithm of the scale, smoothly
+    bound: float = eqx.field(static=True)  # smooth bound on the log scale
 
     def __init__(
         self, data_size: int, clock_size: int, settings: ModelSettings, *, key: PRNGKeyArray, bound: float = 6.0
@@ -71,7 +71,7 @@ class Recognition(eqx.Module):
         self.bound = bound
 
     def __call__(self, grid: Grid, known: Int[Array, ""]) -> Reading:
-        """The reading of what was seen up to the point `known`, the last seen one; of nothing (−1), the prior."""
+        """The reading of the rows up to the point `known`, an observed one; the prior if there is none (−1)."""
         past = until(grid, known)
         context = self.memory.backward(past, self.memory.begin())
         end = self.memory.jump(context[0], past.values[0], past.mask[0])
@@ -82,7 +82,7 @@ class Recognition(eqx.Module):
 
 
 class AbstractLatent(AbstractModel):
-    """A model whose paths begin with a draw of z₀ and are decoded from their state alone."""
+    """A model whose paths start from a draw of z₀ and are decoded from their state alone."""
 
     recognition: eqx.AbstractVar[Recognition]
     decoder: eqx.AbstractVar[eqx.nn.MLP]
@@ -91,7 +91,7 @@ class AbstractLatent(AbstractModel):
     def walk(
         self, grid: Grid, known: Int[Array, ""], *, num_samples: int, key: PRNGKeyArray
     ) -> Float[Array, "sample point latent"]:
-        """Paths along the whole grid that know what was seen up to the point `known`, and nothing after it."""
+        """Paths along the whole grid, conditioned on the observations up to the point `known` and none after it."""
 
     @abstractmethod
     def branch(
@@ -101,7 +101,7 @@ class AbstractLatent(AbstractModel):
         dt: Float[Array, ""],
         dw: Float[Array, " latent"],
     ) -> Float[Array, " latent"]:
-        """z after one step beyond what is known, driven by dw."""
+        """z after one step beyond the known rows, driven by dw."""
 
     @abstractmethod
     def between(
@@ -112,7 +112,7 @@ class AbstractLatent(AbstractModel):
         length: Float[Array, ""],
         key: PRNGKeyArray,
     ) -> Float[Array, " latent"]:
-        """z inside a step of which both ends are known, `length` after the first."""
+        """z inside a step whose two ends are known, `length` after the first."""
 
     def decode(self, states: Float[Array, "sample row latent"]) -> Float[Array, "sample row channel param"]:
         """The likelihood's parameters D(z)."""
@@ -161,14 +161,14 @@ class AbstractLatent(AbstractModel):
         num_samples: int,
         key: PRNGKeyArray,
     ) -> Float[Array, "sample query latent"]:
-        """The states at each query's point on paths that know what was seen up to its `known`; not differentiable.
+        """The states at each query's point, on paths conditioned on the rows up to its `known`; not differentiable.
 
-        Each prefix is read and walked once, a block of prefixes in one vectorised call.
+        Each prefix is read and its paths simulated once, a block of prefixes in one vectorised call.
         """
         num_queries, (prefixes, prefix) = known.shape[0], _distinct(known)
         walk = lambda known: self.walk(grid, known, num_samples=num_samples, key=key)
         shape = jax.eval_shape(walk, known[0])
-        numbers = shape.size + shape.shape[1] * self.recognition.memory.initial.size  # states and contexts of a walk
+        numbers = shape.size + shape.shape[1] * self.recognition.memory.initial.size  # of one prefix's paths
         free = any(map(is_symbolic_dim, (num_queries, numbers)))
         size = FREE_BLOCK if free else min(num_queries, max(1, AT_ONCE // numbers))
 
@@ -186,7 +186,7 @@ class AbstractLatent(AbstractModel):
     def _branches(
         self, grid: Grid, queries: Queries, states: Float[Array, "sample query latent"], key: PRNGKeyArray
     ) -> Float[Array, "sample query latent"]:
-        """The state at each query, a side branch from the point before it on every path."""
+        """The state at each query on every path, branching off from the point before it."""
         seed = path_seed(key)
 
         def branches(path: Array, states: Float[Array, "query latent"]) -> Float[Array, "query latent"]:
@@ -202,7 +202,7 @@ class AbstractLatent(AbstractModel):
 
 
 def _distinct(numbers: Int[Array, " query"]) -> tuple[Int[Array, " query"], Int[Array, " query"]]:
-    """The distinct ones, ascending and filled up with −1, and for each number its place among them."""
+    """The distinct numbers, ascending and padded with −1, and the position of each number among them."""
     order = jnp.argsort(numbers)
     ascending = numbers[order]
     rank = jnp.cumsum(jnp.diff(ascending, prepend=ascending[:1]) > 0)

@@ -1,4 +1,4 @@
-"""Latent ODE (Chen et al. 2018, Rubanova et al. 2019): all that is uncertain is where a deterministic flow starts."""
+"""Latent ODE (Chen et al. 2018, Rubanova et al. 2019): the only uncertainty is the start of a deterministic flow."""
 
 import equinox as eqx
 import jax
@@ -56,7 +56,7 @@ class LatentODE(AbstractLatent):
     def midpoint(
         self, z: Float[Array, " latent"], embedded: Float[Array, " width"], dt: Float[Array, ""]
     ) -> Float[Array, " latent"]:
-        """z after one step: no noise hides the error of the solver here, so it is of second order."""
+        """z after one midpoint step: of second order, since no noise hides the solver's error here."""
         middle = z + 0.5 * dt * self.velocity(z, embedded)
         return z + dt * self.velocity(middle, embedded)
 

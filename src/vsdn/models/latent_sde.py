@@ -1,4 +1,4 @@
-"""Latent SDE (Li et al. 2020): a prior SDE that no data drives, and a posterior SDE that reads ahead."""
+"""Latent SDE (Li et al. 2020): a prior SDE that no observation drives, and a posterior SDE that looks ahead."""
 
 import equinox as eqx
 import jax
@@ -18,8 +18,8 @@ from vsdn.settings import ModelSettings
 class LatentSDE(AbstractLatent):
     """z₀ ~ N(0, I), dz = H_G(z) dt + R dW, y ~ Φ(D(z)); the posterior has q(z₀) and dz = H_Q(z, c) dt + R dW.
 
-    The context c(t) is the backward memory of all that is known after t. H_G and H_Q are networks of their own; R is
-    diagonal and the same for both.
+    The context c(t) is the backward memory of all known rows after t. H_G and H_Q are separate networks; R is diagonal
+    and common to both.
     """
 
     recognition: Recognition
@@ -35,7 +35,7 @@ class LatentSDE(AbstractLatent):
         return bounded_exp(self.log_diffusion)
 
     def steps(self, grid: Grid, reading: Reading) -> Steps:
-        """What the paths of this reading walk along, its contexts embedded by the network of each."""
+        """The steps along which paths of this reading are simulated, with contexts embedded by the network of each."""
         clock = grid.clock[:-1]
         context = jnp.concatenate([reading.context[:-1], clock], axis=1)
         return Steps(
@@ -46,7 +46,7 @@ class LatentSDE(AbstractLatent):
         )
 
     def posterior_paths(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Path:
-        """Paths that know the whole series; z₀ counts in their KL and log-ratio."""
+        """Paths conditioned on the whole series; their KL and log-ratio include z₀."""
         reading, seed = self.recognition(grid, last_row(grid)[-1]), path_seed(key)
         start, steps = reading.start, self.steps(grid, reading)
 
@@ -67,7 +67,7 @@ class LatentSDE(AbstractLatent):
     def walk(
         self, grid: Grid, known: Int[Array, ""], *, num_samples: int, key: PRNGKeyArray
     ) -> Float[Array, "sample point latent"]:
-        """Paths of the posterior SDE up to the point `known`, and of the prior SDE from there."""
+        """Paths of the posterior SDE up to the point `known`, and of the prior SDE from there on."""
         reading, seed = self.recognition(grid, known), path_seed(key)
         start, steps = reading.start, self.steps(grid, reading)
         number = jnp.arange(grid.dt.shape[0], dtype=jnp.int32)
@@ -84,7 +84,7 @@ class LatentSDE(AbstractLatent):
         return jax.vmap(path)(jnp.arange(num_samples))
 
     def field(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Field:
-        """What moves the latent paths."""
+        """Drift and diffusion along the latent paths."""
         states = self.posterior_paths(grid, num_samples=num_samples, key=key).states[:, :-1]
         steps = self.steps(grid, self.recognition(grid, last_row(grid)[-1]))
         along = lambda drift, context: jax.vmap(jax.vmap(drift), (0, None))(states, context)

@@ -1,4 +1,4 @@
-"""The exact linear model: a linear SDE seen through a linear readout, trained on its Kalman likelihood."""
+"""The exact linear model: a linear SDE observed through a linear readout, trained on its Kalman likelihood."""
 
 from typing import ClassVar
 
@@ -31,13 +31,13 @@ from vsdn.models.base import AbstractOnline, Answer, Evidence, make_likelihood
 from vsdn.particles import either
 from vsdn.settings import ModelSettings
 
-SLOWEST, FASTEST = 0.02, 2.0  # rates at the start: a typical series lasts ten units of time
+SLOWEST, FASTEST = 0.02, 2.0  # initial rates; a typical series lasts ten units of time
 
 
 class Linear(AbstractOnline):
     """dx = (A x + b) dt + L dW from N(m₀, P₀), y = C x + D [1, clock] + noise; exact over any gap, whatever Δt is.
 
-    Known periods enter the readout alone: driven by a sinusoid, a linear system answers with one of the same period.
+    Known periods enter the readout only: a linear system driven by a sinusoid responds with one of the same period.
     """
 
     has_paths: ClassVar[bool] = False
@@ -68,7 +68,7 @@ class Linear(AbstractOnline):
         return Readout(self.weight, self.floor**2 + self.root_noise**2)
 
     def level(self, clock: Float[Array, "*any clock"]) -> Float[Array, "*any channel"]:
-        """What the readout adds at these times, whatever the state is."""
+        """The readout's offset at these times, which does not depend on the state."""
         return self.offset[:, 0] + clock @ self.offset[:, 1:].T
 
     def transitions(self, gaps: Float[Array, " gap"]) -> Transition:
@@ -82,7 +82,7 @@ class Linear(AbstractOnline):
         return filter_rows(self.initial, transitions, self.readout, y, grid.mask[grid.rows]), transitions
 
     def foretell(self, beliefs: Belief, clock: Float[Array, "any clock"]) -> Float[Array, "1 any channel 2"]:
-        """The mixture, of one component, that these beliefs make of what will be seen."""
+        """The predictive mixture, of one component, that these beliefs imply."""
         mean, variance = jax.vmap(lambda belief: read(belief, self.readout))(beliefs)
         return self.likelihood.with_moments(mean + self.level(clock), variance)[None]
 
@@ -121,14 +121,14 @@ class Linear(AbstractOnline):
         return self.foretell(self._ahead(grid, known, num_rows, queries), queries.clock)
 
     def _ahead(self, grid: Grid, known: Filtered, num_rows: Int[Array, " query"], queries: Queries) -> Belief:
-        """What is known at each query of so many rows before it."""
+        """The belief at each query, given the first `num_rows` rows."""
         append = lambda first, rest: jnp.concatenate([first[None], rest])
         after = jax.tree.map(append, self.initial, known.after)
         ahead = lambda row, gap: advance(jax.tree.map(lambda part: part[row], after), discretise(self.sde, gap))
         return jax.vmap(ahead)(num_rows, self._since(grid, queries))
 
     def _since(self, grid: Grid, queries: Queries) -> Float[Array, " query"]:
-        """The time at each query since the row at or before its point, or since the start."""
+        """The time from the row at or before each query's point, or from the start, to the query."""
         return jnp.where(grid.mask.any(axis=1), 0.0, since_row(grid))[queries.point] + queries.length
 
     def filter(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Answer:
@@ -139,7 +139,7 @@ class Linear(AbstractOnline):
         places, (known, transitions) = within(grid, queries), self.beliefs(grid)
         num_rows = jnp.cumsum(grid.mask.any(axis=1))[places.point]
         here = self._ahead(grid, known, num_rows, places)
-        later = jnp.minimum(num_rows, len(grid.rows) - 1)  # the row after each query
+        later = jnp.minimum(num_rows, len(grid.rows) - 1)  # the first row after each query
         onward = self.transitions(since_row(grid)[grid.rows][later] - self._since(grid, places))
         at_later = lambda beliefs: jax.tree.map(lambda part: part[later], beliefs)
         smoothed = smooth_rows(known, transitions)
@@ -151,8 +151,8 @@ class Linear(AbstractOnline):
     def sample_rows(
         self, grid: Grid, *, num_samples: int, num_particles: int = 1, key: PRNGKeyArray
     ) -> Float[Array, "sample row channel"]:
-        """Exactly: paths through all points, drawn backward, and what is measured of them. (In turn, variable by
-        variable, it could not be: given what was seen they go together.)"""
+        """Exact joint draws: paths through all points, drawn backward, and measurements of them. (Drawing variable by
+        variable would lose the dependence between them.)"""
         transitions, level = self.transitions(grid.dt), self.level(grid.clock)
         known = filter_rows(self.initial, transitions, self.readout, grid.values - level, grid.mask)
         path_key, noise_key = jr.split(key)
@@ -169,9 +169,9 @@ class Linear(AbstractOnline):
 
 
 def make_linear(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> Linear:
-    """The linear model before training: modes of many rates, each state of variance 1, mixed into each variable.
+    """The linear model before training: modes with a range of rates, states of variance 1, mixed into each variable.
 
-    States come in pairs, so that an odd `latent_size` has one more.
+    States come in pairs, so an odd `latent_size` is rounded up.
     """
     if settings.likelihood != "gaussian":
         raise SettingsError(f"linear is exact for Gaussians: likelihood must be gaussian, but is {settings.likelihood}")

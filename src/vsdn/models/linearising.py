@@ -1,7 +1,7 @@
-"""What later rows tell of a value: a linear look at how they would have been foretold, had the value been seen.
+"""Linearised interpolation for models with a memory: an update of a value by how it would change later predictions.
 
-For models that go along with their data and keep what goes together in a memory, in any number of dimensions: an
-iterated extended Kalman update of what was foretold by the next rows, exact where the model is linear and Gaussian.
+For online models whose memory holds the dependence over time, in any number of dimensions: an iterated extended Kalman
+update of the prediction by the next rows, exact where the model is linear and Gaussian.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,20 @@ from vsdn.models.base import AbstractOnline, Answer
 from vsdn.models.trying import LATER_ROWS, along, some_at_once, visit_later
 from vsdn.particles import either
 
-MOST_PATHS = 4  # of a latent state, whose spread is little where a memory keeps what goes together
-ROUNDS = 2  # of a linear look each, the second from where the first led
-FAR = 30.0  # deviations of what was foretold; beyond them a linear look tells nothing
+MOST_PATHS = 4  # latent paths; they differ little where the memory holds the dependence
+ROUNDS = 2  # linearisations, each at the result of the one before
+FAR = 30.0  # standard deviations of the prediction, beyond which linearising is useless
 
 
 class Moments(NamedTuple):
-    """Means and variances, one a variable."""
+    """The mean and variance of each variable."""
 
     mean: Float[Array, "*any channel"]
     variance: Float[Array, "*any channel"]
 
 
 class Later(NamedTuple):
-    """How the next rows are foretold, each from all before it; what was not seen, or is not there, counts nothing."""
+    """The predictions of the next rows, each from all rows before it; unobserved or missing entries are masked."""
 
     moments: Moments  # (row, channel)
     values: Float[Array, "row channel"]
@@ -38,7 +38,7 @@ class Later(NamedTuple):
 
 
 def linearise(model: AbstractOnline, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
-    """What would be measured at each query, given every row before it and the next rows after it."""
+    """The distribution of a measurement at each query, given every row before it and the next rows after it."""
     states = along(model, grid, key, num_samples=min(num_samples, MOST_PATHS))
     places, everything = within(grid, queries), jnp.ones(len(model.likelihood.families), bool)
 
@@ -55,10 +55,10 @@ def linearise(model: AbstractOnline, grid: Grid, queries: Queries, *, num_sample
 
 
 def update(prior: Moments, go_on: Callable[[Float[Array, " channel"]], Later]) -> Moments:
-    """The law of a value that was foretold as `prior`, once the rows after it are known, which `go_on` foretells.
+    """The distribution of a value predicted as `prior`, given later rows; `go_on` predicts these from the value.
 
-    Everything is measured in deviations of the prior, so that no precision is below one. A later value that is
-    farther from what was foretold than FAR moves it no more than one that is FAR off.
+    Everything is measured in standard deviations of the prior, so that no precision is below one. A later value with a
+    residual above FAR moves it no more than one with a residual of FAR.
     """
     spread = jnp.sqrt(prior.variance)
     identity = jnp.eye(len(spread), dtype=spread.dtype)
@@ -73,7 +73,7 @@ def update(prior: Moments, go_on: Callable[[Float[Array, " channel"]], Later]) -
         weight = jnp.where(later.mask, later.moments.variance**-0.5, 0.0)
         error = (weight * (later.values - later.moments.mean)).ravel()
         slope = (weight[..., None] * slope).reshape(len(error), len(z))
-        far = FAR * jnp.sqrt(1.0 + jnp.sum(slope**2, axis=1))  # as foretold from before the value
+        far = FAR * jnp.sqrt(1.0 + jnp.sum(slope**2, axis=1))  # by the prediction made before the value
         precision = identity + slope.T @ slope
         return jnp.linalg.solve(precision, slope.T @ jnp.clip(error + slope @ z, -far, far)), precision
 
@@ -84,14 +84,14 @@ def update(prior: Moments, go_on: Callable[[Float[Array, " channel"]], Later]) -
 def foretell_rows(
     model: AbstractOnline, grid: Grid, state: Any, point: Int[Array, ""], length: Float[Array, ""]
 ) -> Later:
-    """How the next rows after a point are foretold, from a state `length` after it: until each variable was seen, but
-    no more than LATER_ROWS."""
+    """Predictions of the next rows from a state `length` after a point, until all variables were observed, but of no
+    more than LATER_ROWS."""
     empty = jnp.zeros((LATER_ROWS, grid.values.shape[1]), grid.values.dtype)
     nothing = Later(Moments(empty, jnp.ones_like(empty)), empty, empty > 0)
 
     def note(later: Later, row: Array, said: Array, y: Array, mask: Array) -> Later:
         one = Later(moments_of(model.likelihood, said), y, mask)
-        return jax.tree.map(lambda all, one: all.at[row].set(one), later, one)  # the next takes its place if unseen
+        return jax.tree.map(lambda all, one: all.at[row].set(one), later, one)  # unseen: the next overwrites it
 
     return visit_later(
         model, grid, state, point, length, nothing, note, is_enough=lambda later: later.mask.any(axis=0).all()
@@ -99,7 +99,7 @@ def foretell_rows(
 
 
 def moments_of(likelihood: Likelihood, params: Float[Array, "sample channel param"]) -> Moments:
-    """Those of a mixture of equal components."""
+    """The moments of a mixture of equal components."""
     means = likelihood.mean(params)
     return Moments(jnp.mean(means, axis=0), jnp.mean(likelihood.variance(params), axis=0) + jnp.var(means, axis=0))
 
@@ -107,7 +107,7 @@ def moments_of(likelihood: Likelihood, params: Float[Array, "sample channel para
 def reshape(
     likelihood: Likelihood, params: Float[Array, "sample channel param"], before: Moments, after: Moments
 ) -> Float[Array, "sample channel param"]:
-    """The mixture with other moments: its components moved and narrowed together."""
+    """The mixture with new moments: its components are shifted and scaled together."""
     narrower = after.variance / before.variance
     mean = after.mean + jnp.sqrt(narrower) * (likelihood.mean(params) - before.mean)
     return likelihood.with_moments(mean, narrower * likelihood.variance(params))

@@ -1,4 +1,4 @@
-"""ODE-RNN (Rubanova et al. 2019): VSDN's forward memory with a decoder on h alone, and no latent path."""
+"""ODE-RNN (Rubanova et al. 2019): VSDN's forward memory with a decoder on h alone, without latent paths."""
 
 import jax.random as jr
 from jaxtyping import PRNGKeyArray

@@ -1,4 +1,4 @@
-"""What models without a latent path share: forecasts of one component, and a linear look at what comes later."""
+"""What models without latent paths share: forecasts of one component, and linearised interpolation."""
 
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from vsdn.models.trying import look_again
 
 
 class AbstractPathless(AbstractOnline):
-    """A model without latent paths: its mixture has one component, and nothing is charged."""
+    """A model without latent paths: its mixture has one component and its KL is zero."""
 
     has_states: ClassVar[bool] = False
     has_paths: ClassVar[bool] = False

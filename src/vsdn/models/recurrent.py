@@ -1,4 +1,4 @@
-"""What the deterministic rivals share: a memory h of what was seen, and a decoder on it alone."""
+"""What the deterministic baselines share: a memory h of past observations, and a decoder on it alone."""
 
 from abc import abstractmethod
 from typing import Any
@@ -16,9 +16,9 @@ from vsdn.settings import ModelSettings
 
 
 class AbstractRecurrent(AbstractPathless):
-    """y ~ Φ(D(h)), h being the memory just before y."""
+    """y ~ Φ(D(h)), where h is the memory just before y."""
 
-    memory: eqx.AbstractVar[Any]  # an AbstractMemory, of a kind of its own
+    memory: eqx.AbstractVar[Any]  # an AbstractMemory, of any kind
 
     @abstractmethod
     def decode(self, h: Float[Array, " hidden"]) -> Float[Array, "channel param"]:
@@ -48,7 +48,7 @@ class AbstractRecurrent(AbstractPathless):
 
 
 class Recurrent(AbstractRecurrent):
-    """A memory and a decoder that does not shape it."""
+    """A memory, and a decoder that has no influence on it."""
 
     memory: AbstractMemory
     decoder: eqx.nn.MLP

@@ -1,7 +1,7 @@
-"""The evidence of long series, a segment of their grids at a time: memory grows as the square root of their steps.
+"""The evidence of long series, segment by segment: memory use grows as the square root of the number of steps.
 
-A segment is a grid on which memory and paths begin where those of the segment before ended. The gradient keeps what
-passes from one segment to the next, and walks each segment once more.
+A segment is a grid on which memory and paths continue from the end of the one before. The backward pass stores what is
+handed from segment to segment and recomputes each segment once.
 """
 
 import math
@@ -17,11 +17,11 @@ from vsdn.grids.grid import Grid
 from vsdn.models.base import Evidence
 from vsdn.models.vsdn import VSDN
 
-Cut = Callable[[Int[Array, ""]], Grid]  # a segment of a batch, by its number
+Cut = Callable[[Int[Array, ""]], Grid]  # a batch's segment with this number
 
 
 class Reached(NamedTuple):
-    """Where the segments so far have come to."""
+    """The state at the end of the segments so far."""
 
     post: Float[Array, "batch hidden"]
     states: Float[Array, "batch path latent"]
@@ -29,13 +29,13 @@ class Reached(NamedTuple):
 
 
 def batch_evidence(model: VSDN, grids: Grid, *, num_samples: int, keys: Key[Array, " batch"]) -> Evidence:
-    """`model.batch_evidence` to rounding, with √steps segments of √steps each."""
+    """`model.batch_evidence` (up to rounding), computed in √steps segments of √steps each."""
     num_steps = grids.dt.shape[1] - 1
     length = max(math.isqrt(num_steps), 1)
     numbers = jnp.arange(-(-num_steps // length))
     cut = lambda number: jax.vmap(lambda grid: cut_segment(grid, number, length))(grids)
 
-    @jax.checkpoint  # the gradient keeps what was reached, and walks the segment again
+    @jax.checkpoint  # the backward pass stores `Reached` and recomputes the segment
     def walk(reached: Reached, at: tuple[Int[Array, ""], Any]) -> tuple[Reached, None]:
         number, after = at
         return _walk(model, cut(number), reached, after, keys=keys, first_step=number * length), None
@@ -45,8 +45,8 @@ def batch_evidence(model: VSDN, grids: Grid, *, num_samples: int, keys: Key[Arra
 
 
 def cut_segment(grid: Grid, number: Int[Array, ""], length: int) -> Grid:
-    """`length` steps of a series from point number · length on. What was seen at that point is the segment before's,
-    and no step arrives there; beyond the grid's end nothing moves."""
+    """`length` steps of a series from point number · length on. The observation at that point belongs to the segment
+    before, and no step arrives there; beyond the grid's end nothing moves."""
     place = jnp.arange(length + 1)
     index = number * length + place
     at = jnp.minimum(index, grid.dt.shape[0] - 1)
@@ -57,7 +57,7 @@ def cut_segment(grid: Grid, number: Int[Array, ""], length: int) -> Grid:
 
 
 def _start(model: VSDN, grids: Grid, num_samples: int) -> Reached:
-    """Before the first segment: nothing was seen."""
+    """The state before the first segment, without observations."""
     h0 = model.memory.begin()
     pre = jax.vmap(model.memory.drift, in_axes=(None, 0, 0))(h0, grids.clock[:, 0], grids.dt[:, 0])
     x0 = jax.vmap(model.initial)(model.memory.read(pre))
@@ -67,7 +67,7 @@ def _start(model: VSDN, grids: Grid, num_samples: int) -> Reached:
 
 
 def _pass_back(model: VSDN, cut: Cut, numbers: Int[Array, " segment"], batch: int) -> Any:
-    """What the encoder knows beyond the end of each segment."""
+    """The encoder's summary of the data beyond the end of each segment."""
 
     @jax.checkpoint
     def step(after: Any, number: Int[Array, ""]) -> tuple[Any, Any]:
@@ -80,12 +80,12 @@ def _pass_back(model: VSDN, cut: Cut, numbers: Int[Array, " segment"], batch: in
 def _walk(
     model: VSDN, grids: Grid, reached: Reached, after: Any, *, keys: Key[Array, " batch"], first_step: Int[Array, ""]
 ) -> Reached:
-    """Where one segment more comes to."""
+    """The state after one more segment."""
     memory = jax.vmap(model.memory.forward)(grids, reached.post)
     read = model.memory.read_along(memory)
     context = jax.vmap(model.encoder)(grids, read, after)
     steps = jax.vmap(model.steps)(grids, read, context)
-    everywhere = grids._replace(mask=jnp.ones_like(grids.mask))  # all states are asked for, the last to go on from
+    everywhere = grids._replace(mask=jnp.ones_like(grids.mask))  # all states are needed, the last to continue
     paths = fused.posterior_paths(model.drift, reached.states, steps, everywhere, keys=keys, first_step=first_step)
     told = jax.vmap(model.weigh)(grids, memory.pre, paths)
     evidence = jax.tree.map(jnp.add, reached.evidence, told)

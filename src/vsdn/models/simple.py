@@ -1,4 +1,4 @@
-"""The honest simple rivals: each variable's own mean, and its last value with a variance that grows with the gap."""
+"""The simple baselines: each variable's own mean, and its last value with a variance that grows with the gap."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from vsdn.settings import ModelSettings
 
 
 class Mean(AbstractPathless):
-    """N(0, 1) in the model's units: the mean and deviation of the training part."""
+    """N(0, 1) in the model's units: mean and standard deviation of the training part."""
 
     likelihood: Likelihood
 
@@ -50,7 +50,7 @@ class Mean(AbstractPathless):
 
 
 class Last(NamedTuple):
-    """Of each variable its last value, how long ago that was, and whether there was any."""
+    """Each variable's last value, the time since it, and whether there was one."""
 
     value: Float[Array, " channel"]
     gap: Float[Array, " channel"]
@@ -58,7 +58,7 @@ class Last(NamedTuple):
 
 
 class LastValue(AbstractPathless):
-    """N(last value, a + b·gap), a and b learned for each variable; the variable's mean until it is first seen."""
+    """N(last value, a + b·gap), a and b learned for each variable; the variable's mean until it is first observed."""
 
     likelihood: Likelihood
     raw: Float[Array, "channel 2"]
@@ -66,7 +66,7 @@ class LastValue(AbstractPathless):
     def _after(
         self, grid: Grid, point: Int[Array, " query"], length: Float[Array, " query"]
     ) -> Float[Array, "1 query channel 2"]:
-        """The forecast `length` after a point, of what was seen up to and with it."""
+        """The forecast `length` after a point, given the observations up to and including it."""
         last = last_seen(grid)[point]
         time = jnp.cumsum(grid.dt)
         gap = (time[point] + length)[:, None] - time[last]
@@ -105,12 +105,12 @@ class LastValue(AbstractPathless):
 
 
 def make_mean(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> Mean:
-    """The per-variable mean; nothing to learn beyond the scaler."""
+    """The per-variable mean; nothing is learned beyond the scaler."""
     return Mean(make_likelihood(data_size, settings))
 
 
 def make_last_value(
     data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray
 ) -> LastValue:
-    """The last value carried forward, with its variance to be learned."""
+    """The last value carried forward, with a variance to be learned."""
     return LastValue(make_likelihood(data_size, settings), jnp.full((data_size, 2), -3.0))

@@ -1,7 +1,8 @@
-"""What a memory knows: measuring again, and values tried out, each weighed by how well later rows are foretold then.
+"""Importance-sampled interpolation for models with a memory: proposes a value, weights it by the likelihood of the next
+rows.
 
-For models that go along with their data and keep what goes together in a memory. What is foretold is drawn from first;
-where the later rows (the next five) tell much more, draws move in a few rounds to where the weight is.
+For online models whose memory holds the dependence over time. The first proposal is the prediction; where the later
+rows (the next five) are much more informative, the proposal moves in a few pilot rounds to where the weight is.
 """
 
 from collections.abc import Callable
@@ -18,13 +19,13 @@ from vsdn.models.base import AbstractOnline, Answer
 from vsdn.particles import effective_size, either
 
 QUERIES_AT_ONCE = 32
-LATER_ROWS = 5  # so many weigh a value; what it says of rows beyond them, those tell better
-PILOTS = 2  # rounds of half as many draws, to find where the weight is
-ENOUGH = 0.1  # the share of effective draws that a round's weights are flattened to, before the next one follows them
+LATER_ROWS = 5  # how many later rows weight a value; these tell more than it does about those beyond
+PILOTS = 2  # pilot rounds, each of half as many draws
+ENOUGH = 0.1  # a pilot's weights are flattened until this share of its draws is effective
 
 
 def try_values(model: AbstractOnline, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
-    """What would be measured at each query, given every row. Each draw goes with a latent path of its own."""
+    """The distribution of a measurement at each query, given every row. Each draw has a latent path of its own."""
     path_key, value_key = jr.split(key)
     count = num_samples if model.has_paths else 1  # without paths all draws share one state
     states = jax.vmap(lambda key: along(model, grid, key))(jr.split(path_key, count))
@@ -52,8 +53,7 @@ def try_values(model: AbstractOnline, grid: Grid, queries: Queries, *, num_sampl
 
 
 def some_at_once(one: Callable, asked: tuple[Array, ...]) -> Any:
-    """What `one` says of each query, QUERIES_AT_ONCE of them side by side; the last are filled up, so that nothing is
-    compiled twice."""
+    """The results of `one` for each query, QUERIES_AT_ONCE at a time; padded, so that only one shape is compiled."""
     count = len(asked[0])
     size = min(count, QUERIES_AT_ONCE)
     filled = jnp.minimum(jnp.arange(-(-count // size) * size), count - 1)
@@ -64,7 +64,7 @@ def some_at_once(one: Callable, asked: tuple[Array, ...]) -> Any:
 def look_again(
     model: AbstractOnline, grid: Grid, *, num_samples: int, key: PRNGKeyArray
 ) -> Float[Array, "sample row channel param"]:
-    """What would be measured at each row if one measured again, as the memory has it that took that row."""
+    """The distribution of a repeated measurement at each row, by the memory updated with that row."""
     states = jax.tree.map(lambda part: part[grid.rows], along(model, grid, key, num_samples=num_samples))
     return jax.vmap(model.look, out_axes=1)(states, grid.clock[grid.rows])
 
@@ -72,7 +72,7 @@ def look_again(
 def seek(
     likelihood: Likelihood, foretold: Float[Array, "sample channel param"], weigh: Any, *, key: PRNGKeyArray
 ) -> tuple[Float[Array, "sample channel"], Float[Array, " sample"]]:
-    """Draws and log-weights of what was foretold times `weigh`; after pilots the proposal is where the weight is."""
+    """Draws and log-weights for the density `foretold` times `weigh`; pilot rounds adapt the proposal."""
     half = -(-len(foretold) // 2)
 
     def draw(proposal: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
@@ -91,7 +91,7 @@ def seek(
 def _follow(
     likelihood: Likelihood, y: Float[Array, "sample channel"], log_weights: Float[Array, " sample"]
 ) -> Float[Array, "sample channel param"]:
-    """A proposal with the mean and, widened, the variance of draws under weights so flat that enough of them count."""
+    """A proposal with the mean and the (widened) variance of draws whose weights are flattened until enough count."""
 
     def halve(_, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
@@ -109,7 +109,7 @@ def _follow(
 
 
 def along(model: AbstractOnline, grid: Grid, key: PRNGKeyArray, *, num_samples: int = 1) -> Any:
-    """The state at each point, after it took what was seen there."""
+    """The state at each point, updated with the observation there."""
 
     def step(state, at):
         dt, before, clock, y, mask = at
@@ -143,8 +143,8 @@ def visit_later(
     visit: Callable[[Any, Array, Array, Array, Array], Any],
     is_enough: Callable[[Any], Bool[Array, ""]] = lambda _: jnp.zeros((), bool),
 ) -> Any:
-    """What `visit` makes of `begin` along the points after one, from a state `length` after it, until LATER_ROWS rows
-    were seen or it is enough. It is told the number of the row, what is foretold of it, and what was seen."""
+    """`begin` folded by `visit` over the points after `point`, from a state `length` after it, until LATER_ROWS rows
+    were observed or `is_enough`. `visit` is given the row's number, its prediction, and the observation."""
     last = last_row(grid)[-1]
 
     def is_on(at: tuple) -> Bool[Array, ""]:
@@ -166,7 +166,7 @@ def visit_later(
 def mixture_of(
     likelihood: Likelihood, values: Float[Array, "sample channel"], log_weights: Float[Array, " sample"]
 ) -> Float[Array, "sample channel param"]:
-    """Weighted values as a mixture of as many equal components, with the same mean and deviation (Liu & West 2001)."""
+    """Weighted values as an equally weighted mixture of the same size, mean and variance (Liu & West 2001)."""
     weights, count = jnp.exp(log_weights)[:, None], len(values)
     mean = jnp.sum(weights * values, axis=0)
     variance = jnp.sum(weights * (values - mean) ** 2, axis=0)

@@ -1,4 +1,4 @@
-"""VSDN: a latent SDE whose drift and diffusion follow an ODE-RNN memory of what was seen, with a decoder."""
+"""VSDN: a latent SDE whose drift and diffusion are driven by an ODE-RNN memory of past observations, with a decoder."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -36,7 +36,7 @@ from vsdn.settings import ModelSettings
 
 
 class Walk(NamedTuple):
-    """What the latent paths of one series begin with and walk along."""
+    """The start of one series' latent paths, and the steps along which they are simulated."""
 
     memory: Memory
     x0: Float[Array, " latent"]
@@ -47,7 +47,7 @@ class Walk(NamedTuple):
 
 
 class Going(NamedTuple):
-    """One series on its way: its memory, its latent paths, and how many steps they took."""
+    """The online state of one series: its memory, its latent paths, and the number of steps so far."""
 
     h: Float[Array, " hidden"]
     states: Float[Array, "sample latent"]
@@ -58,7 +58,7 @@ class Going(NamedTuple):
 class VSDN(AbstractOnline):
     """The generative model and, by its encoder, the posterior: `Filter` makes VSDN-F, `Smoother` VSDN-S.
 
-    For one series the SDE loop is the plain scan of `vsdn.sde`; for a batch it is `vsdn.fused`, the same paths sooner.
+    For one series the SDE loop is the plain scan of `vsdn.sde`; for a batch it is `vsdn.fused`: the same paths, faster.
     """
 
     memory: AbstractODERNN
@@ -70,8 +70,8 @@ class VSDN(AbstractOnline):
     likelihood: Likelihood
 
     def steps(self, grid: Grid, read: Memory, posterior: Float[Array, "step read"] | None = None) -> Steps:
-        """What the paths of this series walk along, by what networks read of the memory; without a posterior's context
-        it is the prior's."""
+        """The steps along which paths are simulated, given the memory as networks read it; without `posterior`, the
+        posterior's context is the prior's."""
         context = lambda part: jnp.concatenate([part, grid.clock[: part.shape[0]]], axis=1)
         prior = context(read.post[:-1])
         return Steps(
@@ -87,7 +87,7 @@ class VSDN(AbstractOnline):
         return Walk(memory, self.initial(read.pre[0]), self.steps(grid, read))
 
     def posterior_walk(self, grid: Grid, known: Grid | None = None) -> Walk:
-        """Of a posterior that reads the grid, or as much of it as is known."""
+        """The walk of a posterior that reads the grid, or only the part of it that is `known`."""
         memory = self.memory.forward(grid)
         read = self.memory.read_along(memory)
         context = self.encoder(grid if known is None else known, read, self.encoder.beyond())
@@ -114,7 +114,7 @@ class VSDN(AbstractOnline):
         return jax.vmap(self.weigh)(grids, jax.vmap(at_rows)(walks.memory.pre, grids), paths)
 
     def weigh(self, grid: Grid, pre: Float[Array, "row hidden"], paths: Path) -> Evidence:
-        """What paths say, whose states and memory are those at the rows."""
+        """The evidence of paths, given their states and the memory at the rows."""
         params = self.decode(paths.states, pre)
         log_lik = jax.vmap(lambda p: masked_log_lik(self.likelihood, p, grid))(params)
         return Evidence(log_lik, paths.kl, paths.log_ratio)
@@ -151,14 +151,14 @@ class VSDN(AbstractOnline):
     def _branch(
         self, grid: Grid, queries: Queries, walk: Walk, states: Float[Array, "sample point latent"], key: PRNGKeyArray
     ) -> Float[Array, "sample query channel param"]:
-        """The mixture at each query, a side branch from the point before it on every path."""
+        """The mixture at each query, branching off from the point before it on every path."""
         ends = self._branches(grid, queries, walk, states, key)
         return self.decode(ends, self.memory.branch(grid, walk.memory, queries))
 
     def _branches(
         self, grid: Grid, queries: Queries, walk: Walk, states: Float[Array, "sample point latent"], key: PRNGKeyArray
     ) -> Float[Array, "sample query latent"]:
-        """Where each path is at each query, by the prior from the point before it."""
+        """The state of each path at each query, by the prior from the point before it."""
         seed, post = path_seed(key), walk.memory.post
 
         def branches(path: Array, states: Float[Array, "point latent"]) -> Float[Array, "query latent"]:
@@ -173,7 +173,7 @@ class VSDN(AbstractOnline):
         return jax.vmap(branches)(jnp.arange(states.shape[0]), states)
 
     def particles(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> tuple[Walk, Filtered]:
-        """The exact filter, as well as so many particles know it; their guide knows no more than the next row."""
+        """A particle approximation of the exact filter; the proposal sees no more than the next row."""
         memory = self.memory.forward(grid)
         read = self.memory.read_along(memory)
         steps = self.steps(grid, read, self.encoder.guide(grid, read))
@@ -189,7 +189,7 @@ class VSDN(AbstractOnline):
         return walk, filter_particles(self.drift, score, start, embed(self.drift, steps), rows, seen, key=key)
 
     def particle_forecast(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
-        """What is foretold of each query by paths that took account of the rows before it, weight by weight."""
+        """Predicts each query from paths that are weighted by the rows before it."""
         walk, known = self.particles(grid, num_samples=num_samples, key=key)
         states = self._branches(grid, queries, walk, known.ahead.swapaxes(0, 1), key)
         params = self.decode(states, self.memory.branch(grid, walk.memory, queries))
@@ -203,13 +203,13 @@ class VSDN(AbstractOnline):
         return Answer(self.decode(states, walk.memory.pre[grid.rows]), states, known.size[grid.rows])
 
     def interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
-        """By its posterior where that knows the rows to come, else by particles."""
+        """Interpolates by the posterior if it sees later rows (VSDN-S), else by particles."""
         if isinstance(self.encoder, Smoother):
             return self.posterior_interpolate(grid, queries, num_samples=num_samples, key=key)
         return self.particle_interpolate(grid, queries, num_samples=num_samples, key=key)
 
     def memory_filter(self, grid: Grid, *, num_samples: int, key: PRNGKeyArray) -> Answer:
-        """By the memory that took the row, where this is what keeps things together."""
+        """Filters by the memory updated with the row, where the memory holds the dependence."""
         return Answer(look_again(self, grid, num_samples=num_samples, key=key))
 
     def particle_interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
@@ -221,7 +221,7 @@ class VSDN(AbstractOnline):
 
     def posterior_interpolate(self, grid: Grid, queries: Queries, *, num_samples: int, key: PRNGKeyArray) -> Answer:
         last = last_row(grid)[-1]
-        walk = self.posterior_walk(grid, until(grid, last))  # how far it is asked for changes no answer
+        walk = self.posterior_walk(grid, until(grid, last))  # so that points added for queries change no answer
         paths = posterior_paths(self.drift, walk.start(num_samples), walk.steps, key=key).states
         paths = go_on(self.drift, paths, embed(self.drift, walk.steps), last, key=key)
         return self._between(grid, within(grid, queries), walk, paths, key)
@@ -229,7 +229,7 @@ class VSDN(AbstractOnline):
     def _between(
         self, grid: Grid, places: Queries, walk: Walk, paths: Float[Array, "sample point latent"], key: PRNGKeyArray
     ) -> Answer:
-        """What whole paths say at each query: inside a step between its ends, by the prior after the last row."""
+        """The mixture of whole paths at each query: bridges inside steps, the prior after the last row."""
         last = last_row(grid)[-1]
 
         def inside(path: Array, states: Float[Array, "point latent"]) -> Float[Array, "query latent"]:
@@ -316,7 +316,7 @@ def make_filter(data_size: int, speeds: tuple[float, ...], settings: ModelSettin
 def make_smoother(data_size: int, speeds: tuple[float, ...], settings: ModelSettings, *, key: PRNGKeyArray) -> VSDN:
     """VSDN-S with fresh weights."""
     key, backward_key = jr.split(key)
-    plain = settings.model_copy(update={"tell_error": False})  # nothing foretells what was before
+    plain = settings.model_copy(update={"tell_error": False})  # the backward memory makes no predictions of its own
     backward = make_memory(data_size, speeds, plain, key=backward_key)
     return _make(Smoother(backward), data_size, speeds, settings, key=key)
 

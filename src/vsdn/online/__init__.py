@@ -1,1 +1,1 @@
-"""Online: series followed as their data comes, at constant cost."""
+"""Online inference: series followed as their data arrive, at constant cost per update."""

@@ -1,4 +1,4 @@
-"""A model that goes with the data: a small immutable state, and the same cost at every update."""
+"""Online updates and forecasts of one series: a small immutable state, and the same cost for every update."""
 
 from typing import Any, NamedTuple
 
@@ -10,29 +10,29 @@ from vsdn.models.base import AbstractOnline
 
 
 class Gap(NamedTuple):
-    """From the last observation to the next or to a query: `whole` steps of Δt, then one of `length`."""
+    """The interval from the last observation to the next or to a query: `whole` steps of Δt, then one of `length`."""
 
     whole: Int[Array, ""]
     length: Float[Array, ""]
     max_step: Float[Array, ""]
     phase: Float[Array, " period"]  # 2πt/P at the gap's start, for each known period
-    phase_step: Float[Array, " period"]  # and how far it moves in Δt
+    phase_step: Float[Array, " period"]  # and its change over Δt
 
     def clock(self, step: Int[Array, ""] | Float[Array, ""]) -> Float[Array, " clock"]:
-        """The clock so many steps of Δt after the gap's start."""
+        """The clock `step` steps of Δt after the start of the gap."""
         angle = self.phase + jnp.asarray(step, self.phase.dtype) * self.phase_step
         return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)])
 
     @property
     def end(self) -> Float[Array, " clock"]:
-        """The clock at the gap's end."""
+        """The clock at the end of the gap."""
         return self.clock(self.whole.astype(self.length.dtype) + self.length / self.max_step)
 
 
 def update(
     model: AbstractOnline, state: Any, gap: Gap, y: Float[Array, " channel"], mask: Bool[Array, " channel"]
 ) -> Any:
-    """The state after it crossed the gap and took what was seen at its end."""
+    """The state moved across the gap and updated with the observation at its end."""
     state = _march(model, state, gap)
     arrived = model.advance(state, gap.clock(gap.whole), gap.length)
     moved = jax.tree.map(lambda new, old: jnp.where(gap.length > 0, new, old), arrived, state)
@@ -40,7 +40,7 @@ def update(
 
 
 def forecast(model: AbstractOnline, state: Any, gap: Gap) -> Float[Array, "sample channel param"]:
-    """The mixture that foretells the end of the gap: its parameters, one component a path."""
+    """The predictive mixture at the end of the gap: its parameters, one component per path."""
     state = _march(model, state, gap)
     there = model.branch(state, gap.clock(gap.whole), gap.length, gap.max_step)
     return model.look(there, gap.end)

@@ -1,4 +1,4 @@
-"""A state as bytes: safetensors with a description and a checksum, and nothing that could run."""
+"""An online state as bytes: safetensors with a description and a checksum, nothing executable."""
 
 import contextlib
 import hashlib
@@ -19,7 +19,7 @@ SCHEMA = 1
 
 
 class About(Section):
-    """What a state's arrays do not say."""
+    """The description of a state, beside its arrays."""
 
     ids: tuple[int | str, ...]
     draws: int
@@ -37,7 +37,7 @@ def dump(arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> bytes:
 
 
 def parse(content: bytes) -> tuple[dict[str, np.ndarray], About]:
-    """The arrays and what they are; refused if a byte is not as it was."""
+    """The arrays and their description; refuses bytes that do not match the checksum."""
     with refusing():
         arrays = load(content)
         size = int.from_bytes(content[:8], "little")
@@ -53,7 +53,7 @@ def parse(content: bytes) -> tuple[dict[str, np.ndarray], About]:
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """A block in which whatever does not fit means that the bytes are damaged."""
+    """A block in which any failure is reported as damaged bytes."""
     try:
         yield
     except DataError:
@@ -63,7 +63,7 @@ def refusing() -> Iterator[None]:
 
 
 def check_alike(arrays: Mapping[str, np.ndarray], like: Mapping[str, np.ndarray]) -> None:
-    """Nothing, or an error: an array has another shape or kind of number."""
+    """Refuses arrays whose shape or type differs from what is expected."""
     for name, part in like.items():
         if arrays[name].shape != part.shape or arrays[name].dtype != part.dtype:
             raise ValueError(f"{name} has another shape")

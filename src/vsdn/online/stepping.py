@@ -1,4 +1,4 @@
-"""A model's steps along many series at once, compiled: plain arrays in, plain arrays out, times in the user's unit."""
+"""Compiled online steps for many series at once: plain arrays in, plain arrays out, times in the user's unit."""
 
 import functools
 import hashlib
@@ -21,13 +21,13 @@ from vsdn.models.base import AbstractOnline
 from vsdn.online import filtering as online
 from vsdn.tables.table import Scaler, TimeAxis
 
-AT_ONCE = 32  # series in one loop: with more, most of them wait; with fewer, each has more to pay
+AT_ONCE = 32  # series per loop: with more, most of them wait; with fewer, each has more overhead
 
 States = list[Array]  # the arrays of a model's state, each with the series as its first axis
 
 
 class Gaps(NamedTuple):
-    """Stretches of time as the compiled steps want them: numbers of whole steps, and the rest in one array."""
+    """Time intervals as the compiled steps take them: numbers of whole steps, and the remainder in one array."""
 
     whole: np.ndarray  # int32
     rest: np.ndarray  # the last step's length in the model's unit, then the phase of each known period
@@ -35,9 +35,9 @@ class Gaps(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Stepper:
-    """What all states of one fitted model share: its weights, its units and its compiled steps.
+    """What all online states of one fitted model share: its weights, units and compiled steps.
 
-    Compiled steps take the weights as a list: a call that flattens a tree of modules would cost more than the step.
+    Compiled steps take the weights as a list: flattening a tree of modules at each call would cost more than the step.
     """
 
     model: AbstractOnline
@@ -46,7 +46,7 @@ class Stepper:
     axis: TimeAxis
 
     def begin(self, ids: Sequence[Any], *, draws: int, seed: int) -> States:
-        """The states of fresh series, their number filled up to a power of two."""
+        """The states of new series, padded to a power of two."""
         filled = [*ids, *[ids[0]] * (power_of_two(len(ids)) - len(ids))]
         keys = jr.key_data(series_keys(np.array(filled, object), seed))
         return self._begin(self._weights, keys, draws)
@@ -54,20 +54,20 @@ class Stepper:
     def update(
         self, states: States, since: np.ndarray, times: np.ndarray, values: np.ndarray, mask: np.ndarray
     ) -> States:
-        """The states of series that were at times `since`, after each took what was seen at its time."""
+        """The states of series last at times `since`, each updated with the observation at its time."""
         gaps = self.gaps(since, times)
         scaled = np.where(mask, self.scaler.scale(values), 0.0)
         return self._update(self._weights, states, gaps.whole, gaps.rest, scaled, mask)
 
     def forecast(self, states: States, since: np.ndarray, times: np.ndarray, levels: tuple[float, ...]) -> Forecast:
-        """What the states say of one time each, in the user's units."""
+        """The forecast of each state at one time, in the user's units."""
         gaps = self.gaps(since, times)
         parts = self._forecast(self._weights, states, gaps.whole, gaps.rest, levels)
         mean, std, quantiles = (np.asarray(part, np.float64) for part in parts)
         return in_units(self.scaler, mean, std, quantiles)
 
     def gaps(self, since: np.ndarray, times: np.ndarray) -> Gaps:
-        """The stretch between each pair of times; one of more steps than can be gone in reason is refused."""
+        """The interval between each pair of times; refuses one with too many steps."""
         length = times - since
         if (length > MOST_STEPS * self.marching.max_step).any():
             far = self.axis.spell(float(times[np.argmax(length)]))
@@ -81,7 +81,7 @@ class Stepper:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash of the weights and the units: states of one model are not another's."""
+        """A hash of the weights and the units, which ties saved states to this model."""
         digest = hashlib.sha256(repr((type(self.model).__name__, self.scaler.to_json(), self.marching)).encode())
         for weight in self._weights:
             digest.update(np.asarray(weight).tobytes())
@@ -89,7 +89,7 @@ class Stepper:
 
     @functools.cached_property
     def _parts(self) -> tuple[list[Array], Any, Any]:
-        """The weights, what puts them back into a model, and the shapes of a state."""
+        """The weights, a function that puts them back into a model, and the shapes of a state."""
         arrays, static = eqx.partition(self.model, eqx.is_array)
         weights, tree = jax.tree.flatten(arrays)
         begin = lambda key: self.model.begin(num_samples=1, key=key)
@@ -145,31 +145,31 @@ class Stepper:
 
 
 def power_of_two(count: int) -> int:
-    """The least power of two that is no less: few sizes, so that few are compiled."""
+    """The smallest power of two that is not less: few sizes, so that few shapes are compiled."""
     return 1 << max(count - 1, 0).bit_length()
 
 
 @jax.jit
 def pick(states: States, slots: Array) -> States:
-    """The states of some series."""
+    """The states of the series in these slots."""
     return [part[slots] for part in states]
 
 
 @jax.jit
 def put(states: States, slots: Array, new: States) -> States:
-    """The states with those of some series replaced; a slot beyond the last is nobody's."""
+    """The states with those in these slots replaced; slots out of range are ignored."""
     return [part.at[slots].set(own, mode="drop") for part, own in zip(states, new, strict=True)]
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def enlarge(states: States, size: int) -> States:
-    """The states with room for so many series."""
+    """The states with room for `size` series."""
     return [jnp.zeros((size, *part.shape[1:]), part.dtype).at[: part.shape[0]].set(part) for part in states]
 
 
 def _for_each(function: Any, *arrays: Any) -> Any:
-    """`function` of each series. A batch's loop waits for its longest gap, so that one series is alone in it, and many
-    come in parts, of like gaps if they were sorted."""
+    """Applies `function` to each series. A batched loop waits for its longest gap, so a single series runs alone, and
+    many run in parts, of similar gaps if they were sorted."""
     count = {part.shape[0] for part in jax.tree.leaves(arrays)}.pop()
     if count == 1:
         alone = function(*jax.tree.map(lambda part: part[0], arrays))
@@ -184,12 +184,12 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _pack(state: Any) -> States:
-    """The arrays of a state; keys as numbers, which calls pass on sooner and files can hold."""
+    """The arrays of a state; random keys as numbers, which are cheaper to pass and can be saved."""
     return [jr.key_data(leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(state)]
 
 
 def _unpack(arrays: States, shapes: Any) -> Any:
-    """The state of these arrays."""
+    """The state made of these arrays."""
     kinds, tree = jax.tree.flatten(shapes)
     whole = [jr.wrap_key_data(part) if _is_key(kind) else part for part, kind in zip(arrays, kinds, strict=True)]
     return jax.tree.unflatten(tree, whole)

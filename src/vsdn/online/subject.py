@@ -1,4 +1,4 @@
-"""What an online state is of: a fitted model in the user's terms, which reads and checks each update."""
+"""The fitted model behind an online state: variables, units, compiled steps; parses and checks updates."""
 
 import functools
 import math
@@ -16,20 +16,20 @@ from vsdn.tables.files import listing, shorten
 from vsdn.tables.frames import parse_times
 from vsdn.tables.table import Layout, TimeAxis
 
-MOST_ROWS = 10**6  # that a window keeps of a series
+MOST_ROWS = 10**6  # most updates of a series that a window may keep
 
 
 class Row(NamedTuple):
-    """What was seen of one series at one time, in the user's units."""
+    """The observation of one series at one time, in the user's units."""
 
     time: float
-    values: np.ndarray  # 0 where unseen
+    values: np.ndarray  # 0 where unobserved
     mask: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What is followed and how; the same in every state."""
+    """The fitted model and the options of an online state; the same for all states that follow from it."""
 
     stepper: Stepper
     variables: tuple[str, ...]
@@ -37,7 +37,7 @@ class Subject:
     layout: Layout
     draws: int
     seed: int
-    window: int  # so many updates of each series can be replayed
+    window: int  # how many updates of each series can be replayed
 
     def __post_init__(self):
         check_draws(self.draws, self.seed)
@@ -50,16 +50,16 @@ class Subject:
     def read_time(self, time: Any) -> float:
         """A time as a number in the axis' unit."""
         if type(time) in (int, float) and self.axis.kind == "number" and math.isfinite(time):
-            return float(time)  # what a table would make of it, sooner
+            return float(time)  # a shortcut with the same result
         return float(parse_times([time], self.axis)[0])
 
     @functools.cached_property
     def largest(self) -> np.ndarray:
-        """Of each variable what the model's numbers can hold: infinity would stay in a state for ever."""
+        """The largest value of each variable that the model's numbers can hold: infinity would never leave a state."""
         return np.minimum(np.finfo(np.float32).max * self.stepper.scaler.std, np.finfo(np.float64).max)
 
     def read_row(self, time: Any, values: Mapping[str, Any]) -> Row:
-        """The checked row of one update."""
+        """The checked observation of one update."""
         row = Row(self.read_time(time), np.zeros(len(self.variables)), np.zeros(len(self.variables), bool))
         for name, value in values.items():
             channel = self.channels.get(name)
@@ -68,12 +68,12 @@ class Subject:
             number = _read_number(name, value)
             if abs(number) > self.largest[channel]:
                 raise self.too_large(channel, number)
-            if number == number:  # NaN is not
+            if number == number:  # not NaN
                 row.values[channel], row.mask[channel] = number, True
         return row
 
     def read_values(self, values: Any, count: int) -> np.ndarray:
-        """The checked rows of many updates, NaN where nothing was seen."""
+        """The checked observations of many updates, NaN where nothing was observed."""
         try:
             numbers = np.asarray(values, np.float64)
         except (TypeError, ValueError):
@@ -92,12 +92,12 @@ class Subject:
         return DataError(f"variable {shorten(self.variables[channel])}: {what} was expected, not {value}")
 
     def show(self, time: float) -> float | str:
-        """A time as JSON has it: a number, or a date in ISO's form."""
+        """A time as JSON represents it: a number, or an ISO date."""
         return self.axis.show(time)
 
 
 def _read_number(name: str, value: Any) -> float:
-    """NaN where nothing was seen."""
+    """The value as a number, NaN if unobserved."""
     if value is None:
         return math.nan
     if isinstance(value, Real | np.bool_):

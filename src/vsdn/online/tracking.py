@@ -1,4 +1,4 @@
-"""Series followed as their data comes: an immutable state of one or many, which updates at the same cost for ever."""
+"""Online states: one or many series followed as their data arrive; immutable, with constant cost per update."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from vsdn.online.subject import Row, Subject
 from vsdn.tables.files import listing, shorten
 from vsdn.tables.frames import parse_times
 
-ALONE = "series"  # what the one series is called that needs no id, as in a table without an id column
+ALONE = "series"  # id of the only series if none is given, as in a table without an id column
 
 
 class Followed(Protocol):
@@ -27,31 +27,31 @@ class Followed(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Online:
-    """One or many series at the last time that something was seen of each. An update gives a new state."""
+    """One or many series, each at the time of its last observation. An update gives a new state."""
 
     subject: Subject
     ids: tuple[Any, ...]
-    slots: Mapping[str, int]  # where each id is
+    slots: Mapping[str, int]  # the position of each id
     last: np.ndarray  # float64: the time of the last observation; NaN before the first
-    states: States  # with room for a power of two
-    num_ignored: int = 0  # updates in which nothing was seen
-    behind: "Online | None" = None  # the state before the rows that can be replayed
-    rows: tuple[tuple[Row, ...], ...] = ()  # these rows, of each series
+    states: States  # padded to a power of two
+    num_ignored: int = 0  # updates without any value
+    behind: "Online | None" = None  # the state before the rows in the replay window
+    rows: tuple[tuple[Row, ...], ...] = ()  # the replay window: these rows, of each series
 
     def __post_init__(self):
         self.last.flags.writeable = False
 
     @classmethod
     def begin(cls, subject: Subject, ids: Sequence[Any]) -> "Online":
-        """The state before anything was seen."""
+        """The state before any observation."""
         behind = cls.begin(dataclasses.replace(subject, window=0), ()) if subject.window else None
         return cls(subject, (), {}, np.empty(0), [], behind=behind)._with(ids)
 
     def update(self, time: Any, values: Mapping[str, Any], id: Any = None) -> "Online":
-        """The state after these values (a number by variable; None and NaN are unseen) were seen at a later time.
+        """The state updated with these values (numbers by variable; None and NaN are unobserved) at a later time.
 
-        Where there is more than one series, `id` says which; one that is new begins. If nothing was seen, the update
-        is counted and ignored.
+        If there is more than one series, `id` says which; a new id starts a new series. An update without any value is
+        counted and ignored.
         """
         row = self.subject.read_row(time, values)
         if not row.mask.any():
@@ -67,7 +67,7 @@ class Online:
         return grown._take(np.array([slot]), np.array([row.time]), row.values[None], row.mask[None])
 
     def update_many(self, ids: Sequence[Any], times: Any, values: Any) -> "Online":
-        """The state after row i of `values` (a column a variable; NaN is unseen) was seen of series i at time i."""
+        """The state after row i of `values` (a column per variable; NaN is unobserved) came for series i at time i."""
         ids = [self._check_id(id) for id in ids]
         moments, values = parse_times(times, self.subject.axis), self.subject.read_values(values, len(ids))
         if len(moments) != len(ids):
@@ -91,7 +91,7 @@ class Online:
         quantiles: Sequence[float] | float = QUANTILES,
         backend: str = "pyarrow",
     ) -> Any:
-        """A frame of mean, std and quantiles of every variable of each series (or of `ids`) at times to come."""
+        """A frame of mean, std and quantiles of every variable of each series (or of `ids`) at future times."""
         levels, names = read_levels(quantiles), self.ids if ids is None else [self._check_id(id) for id in as_list(ids)]
         moments = parse_times(times, self.subject.axis)
         slots, times = np.repeat(self.find(names), len(moments)), np.tile(moments, len(names))
@@ -104,7 +104,7 @@ class Online:
         return forecast_frame(layout, self.subject.axis, self.subject.variables, own, times, answer, levels)
 
     def foretell(self, slots: np.ndarray, times: np.ndarray, quantiles: Sequence[float]) -> Forecast:
-        """Mean, deviation and quantiles at pairs of a series' place in `ids` and a time in the axis' unit."""
+        """Mean, standard deviation and quantiles for pairs of a series' position in `ids` and a time in axis units."""
         levels = read_levels(quantiles)
         self._check_future(slots, times)
         size = max(1, min(power_of_two(len(times)), MEMORY // (4 * 64 * self.subject.draws)))
@@ -117,7 +117,7 @@ class Online:
         return float(self.last[self.find([self.ids[0] if id is None and len(self.ids) == 1 else id])[0]])
 
     def to_bytes(self) -> bytes:
-        """All of it as a safetensors file, which `from_bytes` reads."""
+        """The whole state as a safetensors file, which `from_bytes` reads."""
         subject, ahead = self.subject, self._arrays()
         arrays = ahead if self.behind is None else ahead | self._window_arrays()
         about = {"ids": self.ids, "draws": subject.draws, "seed": subject.seed, "window": subject.window}
@@ -125,7 +125,7 @@ class Online:
 
     @classmethod
     def from_bytes(cls, fitted: Followed, content: bytes) -> "Online":
-        """The state that was written, if it is one of this model's; anything else is refused."""
+        """The state that was written; refuses one of another model and damaged bytes."""
         arrays, about = statefile.parse(content)
         subject = fitted.subject(draws=about.draws, seed=about.seed, window=about.window)
         if about.model != subject.stepper.fingerprint:
@@ -155,14 +155,14 @@ class Online:
         return id
 
     def find(self, ids: Sequence[Any]) -> np.ndarray:
-        """The places of series; one that was never seen is refused."""
+        """The slots of these series; refuses one that was never observed."""
         for id in ids:
             if str(id) not in self.slots:
                 raise DataError(f"series {shorten(id)} is asked for, but there was no observation of it")
         return np.array([self.slots[str(id)] for id in ids], np.int64)
 
     def _with(self, ids: Sequence[Any]) -> "Online":
-        """The state with fresh series added."""
+        """The state with new series added."""
         if not len(ids):
             return self
         ids = [self._check_id(id) for id in ids]
@@ -187,14 +187,14 @@ class Online:
         )
 
     def _origin(self, slots: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """Where the way to each time begins: the last observation, or the start, or without one the time itself."""
+        """The start of the gap to each time: the last observation, else the given start, else the time itself."""
         start, last = self.subject.stepper.marching.start, self.last[slots]
         return np.where(np.isnan(last), times if start is None else start, last)
 
     # ------------------------------------------------------------------------------------------------------ updates
 
     def _take(self, slots: np.ndarray, times: np.ndarray, values: np.ndarray, mask: np.ndarray) -> "Online":
-        """The state after different series took rows that come later than all before."""
+        """The state updated with rows of different series, each later than all before."""
         since = self._origin(slots, times)
         for place in np.flatnonzero(times < since):
             raise self._early(slots[place], times[place])
@@ -208,14 +208,14 @@ class Online:
         return moved if self.behind is None else moved._remember(slots, times, values, mask)
 
     def _step(self, slots: np.ndarray, since: np.ndarray, times: np.ndarray, *cells: np.ndarray) -> States:
-        """The states after some series took rows, the longest gaps first."""
+        """The states updated with rows of some series, longest gaps first."""
         order, size = np.argsort(since - times), power_of_two(len(slots))
         places = _fill(slots[order], size, power_of_two(len(self.ids)))
         rows = (_fill(part[order], size, 0) for part in (since, times, *cells))
         return put(self.states, places, self.subject.stepper.update(pick(self.states, places), *rows))
 
     def _remember(self, slots: np.ndarray, times: np.ndarray, values: np.ndarray, mask: np.ndarray) -> "Online":
-        """The state with rows added to those that can be replayed; the state behind takes those that no longer can."""
+        """The state with rows added to the replay window; those that leave the window update the state `behind`."""
         rows, old = list(self.rows), []
         for slot, *row in zip(slots.tolist(), times.tolist(), values, mask, strict=True):
             rows[slot] = (*rows[slot], Row(*row))
@@ -228,7 +228,7 @@ class Online:
         return dataclasses.replace(self, rows=tuple(rows), behind=behind)
 
     def _take_or_replay(self, slots: np.ndarray, times: np.ndarray, values: np.ndarray, mask: np.ndarray) -> "Online":
-        """The state after different series took rows, each of which may be late."""
+        """The state updated with rows of different series, each of which may be late."""
         late, state = times <= self.last[slots], self
         for place in np.flatnonzero(late):
             state = state._replay(int(slots[place]), Row(float(times[place]), values[place], mask[place]))
@@ -236,7 +236,7 @@ class Online:
         return state._take(slots[now], times[now], values[now], mask[now]) if now.any() else state
 
     def _replay(self, slot: int, late: Row) -> "Online":
-        """The state as if a late row had come in time; refused if it is from before what is kept."""
+        """The state as if a late row had come in time; refuses a row older than the replay window."""
         kept = self.rows[slot] if self.rows else ()
         if late.time in (self.last[slot], *(row.time for row in kept)):
             raise DataError(
@@ -252,7 +252,7 @@ class Online:
         return self._with_alone(slot, alone)
 
     def _alone(self, slot: int) -> "Online":
-        """One series as it was before the rows that can be replayed."""
+        """A state of one series only, as it was before its replay window."""
         past = self.behind
         if past is None:
             return self
@@ -261,7 +261,7 @@ class Online:
         return dataclasses.replace(self, behind=dataclasses.replace(past, **own), **own)
 
     def _with_alone(self, slot: int, alone: "Online") -> "Online":
-        """The state with one series as it is in a state of its own."""
+        """The state with one series replaced by that of a single-series state."""
         last, at = self.last.copy(), np.array([slot])
         last[slot] = alone.last[0]
         states = put(self.states, at, alone.states)
@@ -326,7 +326,7 @@ class Online:
         }
 
     def _from_arrays(self, arrays: Mapping[str, np.ndarray], prefix: str = "") -> "Online":
-        """The state with the arrays of a file in the place of its own."""
+        """The state with its arrays replaced by those of a file."""
         own = {f"{prefix}{name}": part for name, part in self._arrays().items()}
         statefile.check_alike({name: arrays[name] for name in own}, own)
         size = power_of_two(len(self.ids))
@@ -334,7 +334,7 @@ class Online:
         return dataclasses.replace(self, last=arrays[f"{prefix}last"], states=states)
 
     def _with_window(self, arrays: Mapping[str, np.ndarray]) -> "Online":
-        """The state with the rows of a file that can be replayed."""
+        """The state with the replay window of a file."""
         rows = [Row(float(time), *own) for time, *own in zip(*(arrays[f"rows.{n}"] for n in Row._fields), strict=True)]
         ends = np.cumsum(arrays["rows.count"]).tolist()
         if len(ends) != len(self.ids) or ends[-1:] not in ([], [len(rows)]):
@@ -345,7 +345,7 @@ class Online:
 
 
 def _turns(slots: np.ndarray) -> Iterator[np.ndarray]:
-    """The rows in as many turns as the most frequent series has rows: its first, its second, ..."""
+    """The rows split into rounds with at most one row per series: the first of each, then the second, ..."""
     order = np.argsort(slots, kind="stable")
     ranked = slots[order]
     place = np.empty(len(slots), np.int64)
@@ -355,7 +355,7 @@ def _turns(slots: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _fill(part: np.ndarray, size: int, filling: float) -> np.ndarray:
-    """The array with its first axis filled up."""
+    """The array padded along its first axis."""
     if len(part) == size:
         return part
     return np.concatenate([part, np.full((size - len(part), *part.shape[1:]), filling, part.dtype)])

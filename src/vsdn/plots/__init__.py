@@ -1,1 +1,1 @@
-"""Pictures: what they show, as panels, and how panels are drawn."""
+"""Pictures: `charts` and `panels` say what is shown, `drawing` draws it."""

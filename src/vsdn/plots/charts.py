@@ -1,4 +1,4 @@
-"""What a picture shows: forecasts, interpolations, latent paths, and what moves them, as panels to be drawn."""
+"""The contents of pictures, as panels: forecasts, interpolations, latent paths, drift and diffusion."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,11 +19,11 @@ from vsdn.tables.files import listing
 from vsdn.tables.table import Table
 
 AHEAD, INSIDE, SHOWN_PATHS, MOST_STATES = 80, 160, 30, 12
-MOST_SHOWN = 6  # series, where it is not said
+MOST_SHOWN = 6  # series shown by default
 
 
 class Shown(NamedTuple):
-    """A model, what its numbers mean, and the series that are shown."""
+    """A model, how to interpret its numbers, and the series to show."""
 
     model: AbstractModel
     frame: Frame
@@ -35,7 +35,7 @@ class Shown(NamedTuple):
 
 
 def forecast(shown: Shown, *, until: float, cut: float | None = None) -> list[Panel]:
-    """A panel a series: forecasts from its last observation (up to `cut`: what comes later is hidden) until a time."""
+    """One panel per series: forecasts from its last observation (up to `cut`; later ones are hidden) until a time."""
     table = shown.table
     visible = table if cut is None else table.keep_rows(table.times <= cut)
     known = shown.series[np.diff(visible.starts)[shown.series] > 0]
@@ -52,17 +52,17 @@ def forecast(shown: Shown, *, until: float, cut: float | None = None) -> list[Pa
 
 
 def _left_out(table: Table, late: np.ndarray, unseen: np.ndarray) -> tuple[str, ...]:
-    """Which series are not drawn, and why."""
+    """A note on which series are not drawn, and why."""
     why = {"the forecast ends before they do": late, "nothing was seen of them before the forecast begins": unseen}
     named = {reason: listing(table.ids[series].tolist()) for reason, series in why.items() if len(series)}
     return tuple(f"Not drawn, because {reason}: series {names}." for reason, names in named.items())
 
 
 def interpolation(shown: Shown) -> list[Panel]:
-    """A panel a series: what lies between its observations, given all of them."""
+    """One panel per series: the values between its observations, given all of them."""
     table = shown.table
     first, last = table.times[table.starts[:-1]], table.times[table.starts[1:] - 1]
-    last = np.maximum(last, first + shown.frame.marching.max_step)  # of a series that was seen once
+    last = np.maximum(last, first + shown.frame.marching.max_step)  # for a series with one observation
     times = np.linspace(first[shown.series], last[shown.series], INSIDE, axis=1)
     fans = _fans(shown, table, shown.series, times, shown.ways.interpolate)
     return fan_panels(table, fans)
@@ -78,7 +78,7 @@ def _fans(shown: Shown, visible: Table, series: np.ndarray, times: np.ndarray, m
 
 
 def latent(shown: Shown) -> list[Panel]:
-    """A panel a latent state of the first series: paths that know all of its observations, and their mean."""
+    """One panel per latent state of the first series: paths given all of its observations, and their mean."""
     if not (shown.model.has_states and shown.model.has_paths):
         raise SettingsError("this model has no latent paths to be shown")
     table, series = shown.table, shown.series[:1]
@@ -98,7 +98,7 @@ def latent(shown: Shown) -> list[Panel]:
 
 
 def drift(shown: Shown) -> list[Panel]:
-    """A panel a latent state of the first series: its drift, prior and posterior, and its diffusion along time."""
+    """One panel per latent state of the first series: prior and posterior drift, and diffusion, over time."""
     field, times = _field(shown)
     name = series_name(shown.table, shown.series[0])
     panels = []
@@ -116,7 +116,7 @@ def drift(shown: Shown) -> list[Panel]:
 
 
 def _field(shown: Shown) -> tuple[Any, np.ndarray]:
-    """What moves the paths of the first series, and when each step begins."""
+    """Drift and diffusion of the first series' paths, and the time at which each step begins."""
     if not hasattr(shown.model, "field"):
         raise SettingsError("this model has no drift and diffusion to be shown")
     table, frame, series = shown.table, shown.frame, shown.series[:1]

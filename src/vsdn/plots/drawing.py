@@ -1,4 +1,4 @@
-"""Panels drawn as PNG, SVG or PDF, or as a page that can be zoomed."""
+"""Draws panels as PNG, SVG or PDF, or as an HTML page that can be zoomed."""
 
 import bisect
 import datetime
@@ -27,14 +27,14 @@ from vsdn.plots.panels import SUFFIXES, Panel
 from vsdn.tables.frames import time_column
 from vsdn.tables.table import TimeAxis
 
-GREY = "#666666"  # of keys to what is drawn in several colours
-MOST_LARGE = 9  # panels; more are drawn smaller
-SHADES = (0.18, 0.33)  # how dense the bands are, the widest first; they lie upon each other
+GREY = "#666666"  # for legend entries drawn in several colours
+MOST_LARGE = 9  # panels of full size; with more, all are smaller
+SHADES = (0.18, 0.33)  # opacity of the bands, widest first; they overlap
 LONGEST_NAME = 0.4  # of the picture's width
 
 
 class Key(NamedTuple):
-    """What a line, a shade, a dot or a colour means."""
+    """The meaning of a line, shade, dot or colour."""
 
     name: str
     kind: str  # line, dashes, path, shade, dot, ring or colour
@@ -43,7 +43,7 @@ class Key(NamedTuple):
 
 
 def draw(panels: list[Panel], path: Path, axis: TimeAxis, *, time_name: str = "time") -> None:
-    """Nothing; the panels are in a file of the kind that its suffix says."""
+    """Draws the panels into a file, whose suffix selects the format."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise DataError(f"a picture is a {', '.join(SUFFIXES)} file, but {path} was asked for")
@@ -58,7 +58,7 @@ def draw(panels: list[Panel], path: Path, axis: TimeAxis, *, time_name: str = "t
 
 
 def keys(panels: list[Panel]) -> list[Key]:
-    """What is drawn in the same way in every colour, in grey; then the colour of each name."""
+    """Legend entries: in grey those for what is drawn alike in every colour, then one per name and colour."""
     curves, dots = [curve for panel in panels for curve in panel.curves], [d for panel in panels for d in panel.dots]
     bands = {band[0]: number for curve in curves for number, band in enumerate(curve.bands)}
     density = 1 - np.cumprod(1 - np.array(SHADES))
@@ -71,7 +71,7 @@ def keys(panels: list[Panel]) -> list[Key]:
 
 
 def time_label(axis: TimeAxis, time_name: str) -> str:
-    """The name of the times, and where the clocks are that show them."""
+    """The label of the time axis, with the time zone whose clock it shows."""
     return time_name if axis.timezone is None else f"{time_name} ({axis.timezone})"
 
 
@@ -79,7 +79,7 @@ def time_label(axis: TimeAxis, time_name: str) -> str:
 
 
 def figure(panels: list[Panel], axis: TimeAxis, time_name: str) -> Figure:
-    """The panels side by side, smaller where there are many."""
+    """The panels side by side, smaller if there are many."""
     columns, wide, high = _format(panels)
     rows = -(-len(panels) // columns)
     picture = Figure(figsize=(wide * columns, high * rows), layout="constrained")
@@ -100,8 +100,8 @@ def figure(panels: list[Panel], axis: TimeAxis, time_name: str) -> Figure:
 
 
 def _share_times(places: np.ndarray, columns: int, ends: np.ndarray) -> None:
-    """Nothing; all show the same times, which are written where no panel is below. (sharex would do the same, in time
-    that grows with the square of their number.)"""
+    """Gives all panels the same times, labelled only where no panel is below. (sharex would do the same, in time that
+    grows with the square of the number of panels.)"""
     for place in places:
         place.set_xlim(*ends)
     for place in places[: max(len(places) - columns, 0)]:
@@ -110,7 +110,7 @@ def _share_times(places: np.ndarray, columns: int, ends: np.ndarray) -> None:
 
 
 def _settle(picture: Figure) -> None:
-    """Nothing; each panel is in its place and stays there."""
+    """Lays out the panels once and fixes them in place."""
     engine = picture.get_layout_engine()
     assert engine is not None
     engine.execute(picture)
@@ -118,14 +118,14 @@ def _settle(picture: Figure) -> None:
 
 
 def _ends(panels: list[Panel]) -> np.ndarray:
-    """The first and the last time that all panels show, with some room."""
+    """The first and last time of all panels, with a margin."""
     times = np.concatenate([part.times for panel in panels for part in (*panel.curves, *panel.dots)])
     room = 0.05 * float(np.ptp(times)) or 0.5
     return np.array([times.min() - room, times.max() + room])
 
 
 def _format(panels: list[Panel]) -> tuple[int, float, float]:
-    """How many panels stand side by side, and the width and height of each in inches."""
+    """The number of panels per row, and the width and height of each in inches."""
     count = len(panels)
     if panels[0].row is not None:
         columns = sum(panel.row == panels[0].row for panel in panels)
@@ -137,7 +137,7 @@ def _format(panels: list[Panel]) -> tuple[int, float, float]:
 
 
 def _draw_panel(place: Axes, panel: Panel, axis: TimeAxis, *, small: bool) -> Text:
-    """Its title; the panel is drawn."""
+    """Draws a panel and returns its title."""
     shown = lambda times: time_column(times, axis)
     for curve in panel.curves:
         for density, (_, low, high) in zip(SHADES, curve.bands, strict=False):
@@ -165,16 +165,16 @@ def _marker(*, hidden: bool) -> dict[str, Any]:
 
 
 def _show_dates(place: Axes, axis: TimeAxis, *, small: bool) -> None:
-    """Nothing; the ticks are at whole units of the calendar and the clocks of the axis' time zone."""
+    """Puts ticks at whole calendar units, with clock times in the axis' time zone."""
     zone = _zone(axis)
-    fewest, most = (2, 5) if small else (3, 7)  # closer together, some ranges would have no interval that fits
+    fewest, most = (2, 5) if small else (3, 7)  # with a narrower choice, some ranges would have no suitable interval
     locator = AutoDateLocator(tz=zone, minticks=fewest, maxticks=most)
     place.xaxis.set_major_locator(locator)
     place.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))
 
 
 def _zone(axis: TimeAxis) -> datetime.tzinfo:
-    """Where the clocks are; dates without a time zone are shown as they are."""
+    """The time zone of the axis; dates without one are shown as they are."""
     if axis.timezone is None:
         return datetime.UTC
     try:
@@ -184,7 +184,7 @@ def _zone(axis: TimeAxis) -> datetime.tzinfo:
 
 
 def _say_below(picture: Figure, panels: list[Panel], label: str) -> Text:
-    """What is said below all panels: what the times are, and each note once."""
+    """The text below all panels: the label of the times, and each note once."""
     letters = int(13 * picture.get_figwidth())
     notes = [
         line for note in dict.fromkeys(n for p in panels for n in p.notes) for line in textwrap.wrap(note, letters)
@@ -193,7 +193,7 @@ def _say_below(picture: Figure, panels: list[Panel], label: str) -> Text:
 
 
 def _add_legend(picture: Figure, found: list[Key]) -> Legend:
-    """The legend above all panels, in as few rows as there is room for."""
+    """The legend above all panels, in as few rows as fit."""
     for rows in range(1, len(found)):
         legend = _legend(picture, found, -(-len(found) // rows))
         if legend.get_window_extent().width <= picture.bbox.width:
@@ -203,7 +203,7 @@ def _add_legend(picture: Figure, found: list[Key]) -> Legend:
 
 
 def _legend(picture: Figure, found: list[Key], columns: int) -> Legend:
-    along_rows = [key for first in range(columns) for key in found[first::columns]]  # it is filled down its columns
+    along_rows = [key for first in range(columns) for key in found[first::columns]]  # matplotlib fills columns first
     handles, names = [_handle(key) for key in along_rows], [key.name for key in along_rows]
     legend = picture.legend(
         handles, names, loc="outside upper center", ncols=columns, columnspacing=1.4, frameon=False, fontsize=9
@@ -215,7 +215,7 @@ def _legend(picture: Figure, found: list[Key], columns: int) -> Legend:
 
 
 def _handle(key: Key) -> Artist:
-    """The sign beside a name in the legend."""
+    """The symbol beside a name in the legend."""
     if key.kind in ("shade", "colour"):
         return Patch(facecolor=key.colour, alpha=key.density, lw=0)
     if key.kind in ("dot", "ring"):
@@ -225,7 +225,7 @@ def _handle(key: Key) -> Artist:
 
 
 def _shorten(text: Text, width: float) -> None:
-    """Nothing; a text that is wider than so many pixels loses its middle."""
+    """Cuts the middle out of a text wider than `width` pixels."""
     whole = text.get_text()
 
     def width_of(kept: int) -> float:
@@ -240,7 +240,7 @@ def _shorten(text: Text, width: float) -> None:
 
 
 def page(panels: list[Panel], axis: TimeAxis, time_name: str) -> str:
-    """A page of HTML that needs nothing else: the panels can be zoomed, moved and read off."""
+    """A self-contained HTML page: the panels can be zoomed, moved and read off."""
     data = {
         "dates": axis.kind == "date",
         "zone": axis.timezone,
@@ -281,12 +281,12 @@ def _panel_json(panel: Panel, axis: TimeAxis) -> dict[str, Any]:
 
 
 def _moments(times: np.ndarray, axis: TimeAxis) -> list[float | None]:
-    """Times as they are; of dates, milliseconds since 1970-01-01 in UTC."""
+    """Times unchanged; for dates, milliseconds since 1970-01-01 in UTC."""
     if axis.kind == "number":
         return _numbers(times)
     return (axis.to_datetimes(times).astype("datetime64[us]").astype(np.int64) / 1e3).tolist()
 
 
 def _numbers(values: np.ndarray) -> list[float | None]:
-    """All digits; JSON has no word for NaN."""
+    """The numbers with all digits; null for NaN, which JSON cannot express."""
     return [value if math.isfinite(value) else None for value in np.asarray(values, float).tolist()]

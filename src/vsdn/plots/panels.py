@@ -1,4 +1,4 @@
-"""What pictures show: panels of curves with bands, paths and dots. How they are drawn is another matter (`plots`)."""
+"""The contents of pictures: panels of curves with bands, paths and dots. `plots.drawing` draws them."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ BANDS = (0.05, 0.25, 0.75, 0.95)  # the ends of the 90 and 50 % intervals
 COLOURS = ("#1f6fb4", "#d1495b", "#2e8b57", "#8e5ea2", "#c98a1b", "#4a4e69")
 SUFFIXES = (".png", ".svg", ".pdf", ".html")
 MOST_VARIABLES = 6  # of a series; more colours could not be told apart
-FLAT = 10.0  # a variable is drawn on a scale of its own if the common one is so many times its range
+FLAT = 10.0  # variables get separate scales if the common one is this many times a range
 
 
 class Curve(NamedTuple):
-    """A line along times, in its bands (the widest first), and single paths beside it."""
+    """A line over time, with bands around it (widest first) and single paths."""
 
     name: str
     colour: str
@@ -28,7 +28,7 @@ class Curve(NamedTuple):
 
 
 class Dots(NamedTuple):
-    """What was measured; rings where it was hidden from the model."""
+    """Measurements, drawn as rings where they were hidden from the model."""
 
     colour: str
     times: np.ndarray
@@ -41,13 +41,13 @@ class Panel:
     title: str
     curves: list[Curve]
     dots: list[Dots]
-    mark: float | None = None  # a time that divides it
-    row: int | None = None  # which panels it stands beside, where that matters
-    notes: tuple[str, ...] = ()  # what is said once, below all panels
+    mark: float | None = None  # a time marked by a vertical line
+    row: int | None = None  # panels with the same number stand side by side
+    notes: tuple[str, ...] = ()  # shown once, below all panels
 
 
 class Fan(NamedTuple):
-    """What is said of one series along a line of times."""
+    """The answer for one series at a sequence of times."""
 
     series: int
     times: np.ndarray
@@ -56,12 +56,12 @@ class Fan(NamedTuple):
 
 
 def series_name(table: Table, series: int) -> str:
-    """What a picture calls a series, in one line."""
+    """The name of a series in pictures, on one line."""
     return "the series" if table.layout.id is None else f"series {' '.join(str(table.ids[series]).split())}"
 
 
 def fan_panels(table: Table, fans: list[Fan], *, cut: float | None = None, notes: tuple[str, ...] = ()) -> list[Panel]:
-    """A panel a series; or a row of panels, one a variable, where a common scale would make lines of some flat."""
+    """One panel per series; or a row of panels, one per variable, where a common scale would flatten some lines."""
     if len(table.variables) > MOST_VARIABLES:
         notes = (*notes, f"The first {MOST_VARIABLES} of {len(table.variables)} variables are drawn.")
     panels = [dataclasses.replace(_fan_panel(table, fan, cut), notes=notes) for fan in fans]
@@ -71,7 +71,7 @@ def fan_panels(table: Table, fans: list[Fan], *, cut: float | None = None, notes
 
 
 def _fan_panel(table: Table, fan: Fan, cut: float | None) -> Panel:
-    """A series: mean, 50 and 90 % bands, and what was seen (as rings what was hidden, after `cut`)."""
+    """The panel of a series: mean, 50 and 90 % bands, and observations (hidden ones, after `cut`, as rings)."""
     curves, dots = [], []
     rows = slice(table.starts[fan.series], table.starts[fan.series + 1])
     times, hidden = table.times[rows], np.zeros(rows.stop - rows.start, bool)
@@ -90,15 +90,15 @@ def _fan_panel(table: Table, fan: Fan, cut: float | None) -> Panel:
 
 
 def _any_is_flat(panels: list[Panel]) -> bool:
-    """Whether some variable's range is tiny beside the scale that all variables would share."""
+    """Whether some variable's range is tiny compared with the scale that all variables would share."""
     colours = dict.fromkeys(curve.colour for panel in panels for curve in panel.curves)
     low, high = np.transpose([_extent(panels, colour) for colour in colours])
-    ranges = (high - low)[high > low]  # what never changes is a flat line on every scale
+    ranges = (high - low)[high > low]  # a constant is a flat line on any scale
     return bool(len(ranges)) and bool(high.max() - low.min() > FLAT * ranges.min())
 
 
 def _extent(panels: list[Panel], colour: str) -> tuple[float, float]:
-    """The least and the largest of what is drawn in a colour."""
+    """The smallest and largest value drawn in a colour."""
     curves = [curve for panel in panels for curve in panel.curves if curve.colour == colour]
     parts = [part for curve in curves for part in (curve.line, *(end for band in curve.bands for end in band[1:]))]
     parts += [dots.values for panel in panels for dots in panel.dots if dots.colour == colour]
@@ -108,7 +108,7 @@ def _extent(panels: list[Panel], colour: str) -> tuple[float, float]:
 
 
 def _one_a_variable(panel: Panel, row: int) -> list[Panel]:
-    """The same in as many panels as it has variables."""
+    """The panel split into one panel per variable."""
     return [
         dataclasses.replace(
             panel,

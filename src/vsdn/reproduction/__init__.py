@@ -1,1 +1,1 @@
-"""The paper's tables and figures: plans as data, runs that can be stopped at any moment, results with their origin."""
+"""Reproduction of the paper's tables and figures: plans as data, resumable runs, results with provenance."""

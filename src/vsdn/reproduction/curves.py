@@ -1,4 +1,4 @@
-"""Bounds against epochs, as numbers."""
+"""Training curves, bound against epoch, as numbers."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ CURVE_COLUMNS = ("row", "preset", "repeat", "epoch", "train_bound", "valid_bound
 
 
 class CurveOf(NamedTuple):
-    """Minus the bounds of a run, epoch by epoch."""
+    """The losses (minus the bounds) of a run, epoch by epoch."""
 
     row: str
     preset: str
@@ -24,7 +24,7 @@ class CurveOf(NamedTuple):
 
 
 def read_curves(runs: Sequence[Finished], out: Path) -> list[CurveOf]:
-    """The curves of all trained runs, from their folders; of a recorded run that of the record."""
+    """The curves of all trained runs, from their folders; for a recorded run, from the record."""
     trained = [(job, result) for job, result in runs if job.settings is not None]
     losses = lambda job, result: result["curve"] if "curve" in result else _read_losses(out / job.name)
     return [CurveOf(job.row, job.preset, job.repeat, losses(job, result)) for job, result in trained]
@@ -36,7 +36,7 @@ def _read_losses(folder: Path) -> dict[str, list[float]]:
 
 
 def curves_csv(curves: Sequence[CurveOf]) -> str:
-    """A line for each epoch of each run: bounds in nats an observed value."""
+    """One line per epoch of each run: bounds in nats per observed value."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CURVE_COLUMNS)

@@ -1,4 +1,4 @@
-"""How far it is: a bar and a line for each run under way on a terminal, a line for each that ends elsewhere."""
+"""Progress display: on a terminal a bar and one line per active run, elsewhere one line for each run that ends."""
 
 import json
 import time
@@ -16,7 +16,7 @@ LOOK = 1.0  # seconds between two looks at what the runs write
 
 
 class Display:
-    """Tells how far the jobs are; a `Watcher`."""
+    """Shows the progress of the jobs; a `Watcher`."""
 
     def __init__(self, jobs: Sequence[Job], done: dict[str, Result], out: Path, *, at_once: int, quiet: bool = False):
         self.total, self.num_done, self.out, self.at_once = len(jobs), len(done), out, at_once
@@ -69,7 +69,7 @@ class Display:
         self.bar.update(self.whole, completed=self.num_done, said=f"{self.num_done}/{self.total}{self.left}")
 
     def time_left(self, running: Sequence[Running], left: Sequence[Job]) -> float | None:
-        """Seconds until all is done, by what runs of the same row (else of any) took; None if none is done yet."""
+        """Seconds until all is done, judging by runs of the same row (else of any); None if none is done yet."""
         if not self.seconds:
             return None
         mean = lambda values: sum(values) / len(values)
@@ -83,7 +83,7 @@ class Display:
 
 
 def progress_of(folder: Path) -> tuple[int, str]:
-    """The last epoch of a run, and what it came to."""
+    """The last epoch of a run and its score."""
     try:
         last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
         return last["epoch"], f"epoch {last['epoch']}, valid {last['valid_nll']:.3f} (best: {last['best_epoch']})"

@@ -18,15 +18,15 @@ from vsdn.reproduction.plans import SCORES, Plan, Row
 from vsdn.reproduction.tables import HEADINGS, Book, Finished, Spread
 
 SHOWN = ("nll", "mse", "crps")
-FAR_APART = 10  # scores of which the largest is so many times the least are drawn by their logarithms
+FAR_APART = 10  # largest over smallest score, above which the axis is logarithmic
 BEHIND = {"fc": "white", "ec": "none", "pad": 1}  # a number at the edge
 Where = Literal["outside upper center", "outside lower center"]  # a legend, beside all panels
-FAR_OUT = 6  # what lies so many times the middle half's width beyond it is named at the edge
-WIDE_OUT = 1.5  # the same of scores whose deviation is unlike the others': it would squeeze them by itself
+FAR_OUT = 6  # interquartile ranges beyond the quartiles, from which scores are named at the edge
+WIDE_OUT = 1.5  # the same for scores with outlying standard deviations
 
 
 class Dot(NamedTuple):
-    """A mean with its deviation, and where it is drawn."""
+    """A mean with its standard deviation, and its vertical position."""
 
     mean: float
     std: float
@@ -34,7 +34,7 @@ class Dot(NamedTuple):
 
 
 def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> None:
-    """Nothing; a picture with a panel a score: a dot a model and kind of settings, its whisker the deviation."""
+    """Draws one panel per score, with a dot for each model and kind of settings; whiskers are standard deviations."""
     done = {run.job.row for run in runs if task in run.result["scores"]}
     book, rows = Book(plan, runs), [row for row in plan.rows if row.name in done]
     if not rows:
@@ -54,7 +54,7 @@ def draw_scores(plan: Plan, runs: Sequence[Finished], task: str, path: Path) -> 
 
 
 def _unit(plan: Plan, score: str) -> str:
-    """E.g. MSE a frame; CRPS is of values always."""
+    """The axis label, e.g. MSE a frame; the CRPS is always per value."""
     return f"{HEADINGS[score]} a {plan.per if score in SCORES else 'value'}" + " (nats)" * (score == "nll")
 
 
@@ -75,8 +75,8 @@ def _draw_score(place: Axes, book: Book, rows: Sequence[Row], task: str, score: 
 
 
 def lay_scale(place: Axes, dots: Sequence[Dot]) -> list[Dot]:
-    """Those of the scores that are named at the edge, since they, or their deviations, are so far out that the others
-    could not be told apart; the axis shows scores far apart by their logarithms."""
+    """Sets the scale and returns the dots to be named at the edge: those so far out, or with standard deviations so
+    large, that the others would be squeezed; scores of different magnitudes get a logarithmic axis."""
     means, stds = np.array([dot.mean for dot in dots]), np.array([dot.std for dot in dots])
     if not len(means):
         return []
@@ -101,7 +101,7 @@ def lay_scale(place: Axes, dots: Sequence[Dot]) -> list[Dot]:
 
 
 def _name_at_edge(place: Axes, dot: Dot, *, wide: bool) -> None:
-    """Nothing; a score that the axis does not reach is there as a number, with its deviation where that is wide."""
+    """Writes a score beyond the axis as a number at its edge, with its standard deviation if that is large."""
     left, right = place.get_xlim()
     number = _number(dot.mean) + (f" ± {_number(dot.std)}" if wide else "")
     text, at, side = (f"{number} →", right, "right") if dot.mean > right else (f"← {number}", left, "left")
@@ -113,14 +113,14 @@ def _number(value: float) -> str:
 
 
 def _printed(row: Row, task: str, score: str) -> Spread | None:
-    """What the paper reports."""
+    """The paper's figure."""
     figure = row.paper.get(task, {}).get(score)
     return None if figure is None else Spread(*figure, 1)
 
 
 def draw_curves(plan: Plan, curves: Sequence[CurveOf], path: Path) -> None:
-    """Nothing; a picture of bounds against epochs: training above, validation below, a column a model and objective,
-    a line a number of paths (the mean over runs)."""
+    """Draws bounds against epochs: training above, validation below, one column per model and objective, one line per
+    number of paths (the mean over runs)."""
     columns: dict[str, list[Row]] = {}
     for row in plan.rows:
         if row.model is not None:
@@ -153,8 +153,8 @@ def _draw_column(place: Axes, rows: Sequence[Row], curves: Sequence[CurveOf], pa
 
 
 def _limit(line: Sequence[Axes]) -> None:
-    """Nothing; first epochs far below do not squeeze the rest of a line of panels: the least bound of each is named at
-    the edge."""
+    """Limits the axis of a row of panels, so that much lower first epochs do not squeeze the rest; their bounds are
+    named at the edge of the axis."""
     points = {place: [np.asarray(curve.get_xydata()) for curve in place.get_lines()] for place in line}
     drawn = [curve[:, 1] for curves in points.values() for curve in curves]
     values = np.concatenate([each[np.isfinite(each)] for each in drawn]) if drawn else np.zeros(0)
@@ -170,7 +170,7 @@ def _limit(line: Sequence[Axes]) -> None:
             if bound < bottom:
                 least[epoch] = min(bound, least.get(epoch, bound))
         for epoch, bound in least.items():
-            text = f"← {_number(bound)}"  # read from below
+            text = f"← {_number(bound)}"  # rotated: reads upward
             place.text(epoch, bottom - margin, text, rotation=90, ha="center", va="bottom", fontsize=7, bbox=BEHIND)
 
 
@@ -181,7 +181,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _names(row: Row) -> tuple[str, str]:
-    """What the panel of a row's model is called, and what its curve in it: its title before and after the comma."""
+    """The panel title for a row's model and the label of its curve: the row's title up to the comma, and after it."""
     model, _, rest = row.title.partition(", ")
     return model, rest or model
 

@@ -1,4 +1,4 @@
-"""The runs of a plan: what each is, where it is kept, and whether it is done."""
+"""The runs of a plan: what defines each, where it is kept, and whether it is done."""
 
 import hashlib
 import json
@@ -15,11 +15,11 @@ from vsdn.settings import Section, Settings
 
 Result = dict[str, Any]  # what `NAME.json` holds
 KEY_DIGITS = 16
-WORDS = ("title", "only", "presets", "beside", "column")  # of a task: how it is called and where it is shown
+WORDS = ("title", "only", "presets", "beside", "column")  # of a task: its titles and where it is shown
 
 
 class Job(Section):
-    """One run: all that its result follows from, but the data itself."""
+    """One run: everything that determines its result, except the data."""
 
     dataset: str
     fold: int
@@ -28,39 +28,39 @@ class Job(Section):
     row: str  # the name of its row
     reference: str | None
     settings: Settings | None  # None: nothing to train
-    repeat: int  # the seed or fold that it is called by
+    repeat: int  # the seed or fold in its name
     tasks: dict[str, Asked]
     draws: int
 
     @property
     def name(self) -> str:
-        """Its folder; a tuned run has no prefix."""
+        """The name of its folder; a tuned run has no prefix."""
         prefix = "" if self.preset == "tuned" else f"{self.preset}-"
         return f"{prefix}{self.row}-{self.repeat}"
 
     @property
     def key(self) -> str:
-        """A hash of its essence without what has its default: a setting that comes later changes no key."""
+        """A hash of its essence without default values: a setting added later does not change the key."""
         named = _without_words(self.model_dump(mode="json", exclude_defaults=True))
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:KEY_DIGITS]
 
     def essence(self) -> dict[str, Any]:
-        """What, if it is another, makes another run."""
+        """The fields that define the run: if one differs, it is another run."""
         return _without_words(self.model_dump(mode="json"))
 
 
 def _without_words(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a job without what changes nothing of its result."""
+    """The fields of a job without those that do not affect its result."""
     tasks = fields["tasks"].items()
     bare = {name: {key: value for key, value in asked.items() if key not in WORDS} for name, asked in tasks}
     return fields | {"tasks": bare}
 
 
 class Record(NamedTuple):
-    """What a results folder tells of runs, whoever made them."""
+    """The results in a results folder, whoever made them."""
 
     results: Mapping[str, Result]  # of those that are done, by name
-    others: tuple[str, ...] = ()  # the runs that it has with other settings than the plan's
+    others: tuple[str, ...] = ()  # runs that it has with settings other than the plan's
     folder: Path | None = None
 
 
@@ -68,8 +68,8 @@ NO_RECORD = Record({})
 
 
 def make_jobs(plan: Plan, models: tuple[str, ...] = ()) -> list[Job]:
-    """The runs of a plan, all rows of a seed or fold before the next, the quicker tuned ones first; of these models
-    or rows alone, if any is named."""
+    """The runs of a plan, all rows of a seed or fold before the next, the faster tuned ones first; only those of these
+    models or rows if any are named."""
     jobs = []
     for repeat in plan.repeats:
         for preset in reversed(plan.presets):
@@ -101,23 +101,23 @@ def result_path(out: Path, job: Job) -> Path:
 
 
 def write_result(out: Path, job: Job, result: Result) -> None:
-    """Nothing; the job is done."""
+    """Writes the result of a job, which marks it as done."""
     write_json(result_path(out, job), {"key": job.key, "job": job.essence(), **result})
 
 
 def read_result(out: Path, job: Job) -> Result | None:
-    """The result of a job; None while there is none, or only that of other settings."""
+    """The result of a job; None if there is none, or only one with other settings."""
     found = _read(result_path(out, job))
     return found if found is not None and _is_of(found, job) else None
 
 
 def find_result(out: Path, record: Record, job: Job) -> Result | None:
-    """The result of a job that was done here, else that of a record; None if neither has it."""
+    """The result of a job done here, else that in the record; None if neither has it."""
     return read_result(out, job) or record.results.get(job.name)
 
 
 def changes(out: Path, job: Job) -> list[str]:
-    """What a result that is there was made with and this job is not, e.g. 'epochs 40 → 20'; nothing if none is."""
+    """The settings in which the existing result differs from this job, e.g. 'epochs 40 → 20'; empty if none."""
     found = _read(result_path(out, job))
     if found is None or "job" not in found or _is_of(found, job):
         return []
@@ -127,29 +127,29 @@ def changes(out: Path, job: Job) -> list[str]:
 
 
 def _is_of(found: Result, job: Job) -> bool:
-    """Whether a result is that of a job."""
+    """Whether a result belongs to a job."""
     before, now = _whole(found.get("job", {})), job.essence()
     return before == now or (found.get("key") == job.key and _agree(before, now))
 
 
 def _agree(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether what both tell of is the same: a default that is another now makes another run, but no other key."""
+    """Whether all fields that both have are equal: a changed default makes another run, but the same key."""
     old, new = dict(_flat(before)), dict(_flat(now))
     return all(old[name] == new[name] for name in old.keys() & new.keys())
 
 
 def _whole(essence: dict[str, Any]) -> dict[str, Any]:
-    """What a result was made of; settings that came later had their defaults."""
+    """The essence of a result, with defaults for settings that were added later."""
     if not essence.get("settings"):
         return essence
     try:
         return essence | {"settings": Settings.model_validate(essence["settings"]).model_dump(mode="json")}
-    except ValidationError:  # of settings that are no more
+    except ValidationError:  # settings that no longer exist
         return essence
 
 
 def _flat(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested dicts by their names, e.g. 'settings.training.epochs'."""
+    """The leaves of nested dicts with dotted names, e.g. 'settings.training.epochs'."""
     for name, value in tree.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{above}{name}.")
@@ -158,7 +158,7 @@ def _flat(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _read(path: Path) -> Result | None:
-    """What a result's file holds; a damaged one is as good as none."""
+    """The contents of a result file; None if missing or damaged."""
     if not path.exists():
         return None
     try:

@@ -1,10 +1,10 @@
-"""Appendix B, measured: how much noisier gradients become when the diffusion reads the state, R(x, t) against R(t).
+"""Appendix B measured: how much noisier gradients are when the diffusion depends on the state, R(x, t) against R(t).
 
-One scalar SDE, dX = H(X, t) dt + R dW, in Euler steps from X₀ = 0, and the loss −log N(y; X_T, 1) of one observation at
-its end, as in the appendix. log R is a network of the paper's width; H is one too, alone or with a pull back to zero.
-Both cases have the same weights and the same noise: all that differs is that R is told X_t, or 0 in its place. Every
-path has its gradient, by automatic differentiation; measured is the trace of its covariance over many paths. The hidden
-units are tanh, not ReLU, so that R(x, t) is bounded: the exp of what grows with x would explode by itself.
+One scalar SDE, dX = H(X, t) dt + R dW, in Euler steps from X₀ = 0, with the loss −log N(y; X_T, 1) of one observation
+at its end, as in the appendix. log R is a network of the paper's width; so is H, alone or with a pull back to zero.
+Both cases share weights and noise: the only difference is that R is given X_t, or 0 in its place. The gradient of every
+path is computed by automatic differentiation; measured is the trace of its covariance over many paths. The hidden units
+are tanh, not ReLU, so that R(x, t) is bounded: the exp of a function that grows with x would explode by itself.
 """
 
 import csv
@@ -32,24 +32,24 @@ from vsdn.files import replacing, write_bytes
 
 DT = 0.1
 STEPS = (10, 20, 50, 100, 200, 400)
-SETTINGS = ((0.0, 1.0), (1.0, 1.0), (1.0, 4.0), (1.0, 8.0))  # pull to zero; what log R is multiplied by
+SETTINGS = ((0.0, 1.0), (1.0, 1.0), (1.0, 4.0), (1.0, 8.0))  # pull to zero; factor of log R
 NUM_INITS = 8
 NUM_DRAWS = 1024
-CHUNK = 512  # paths at once: what their gradients take stays in the cache
-NAME = "gradient-variance"  # of its files
+CHUNK = 512  # paths at once, so that their gradients fit in the cache
+NAME = "gradient-variance"  # of the files
 WIDTH = 25  # as the paper's
 TARGET = 1.0
 LINEAR = ((1.0, 0.5), (1.0, 1.5))  # a and θ of the linear case, where θ² < 2a and where it is not
 LINEAR_DRAWS = 2**17
-CASES = {"R(t)": 0.0, "R(x, t)": 1.0}  # what x is multiplied by on its way into R
-HIGHEST = 1e9  # of the picture: single starts go far beyond
+CASES = {"R(t)": 0.0, "R(x, t)": 1.0}  # factor of x in the input of R
+HIGHEST = 1e9  # top of the picture; single initialisations go far beyond
 COLOURS = {"R(t)": "#1f6fb4", "R(x, t)": "#d1495b"}
 
 Loss = Callable[[Float[Array, ""]], Float[Array, ""]]
 
 
 class Net(eqx.Module):
-    """A scalar of x and the time of period 1, so that a longer sequence ends where a shorter one does."""
+    """A scalar function of x and of time with period 1, so that longer sequences end at the same phase."""
 
     net: eqx.nn.MLP
 
@@ -72,7 +72,7 @@ class AbstractSDE(eqx.Module):
     def terms(
         self, x: Float[Array, ""], t: Float[Array, ""], sees: Float[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """H and R at a point; R is told x where sees is 1, and not where it is 0."""
+        """H and R at a point; R is given x if sees is 1, and 0 in its place if sees is 0."""
 
 
 class NeuralSDE(AbstractSDE):
@@ -95,7 +95,7 @@ class NeuralSDE(AbstractSDE):
 
 
 class LinearSDE(AbstractSDE):
-    """dX = −a X dt + θ dW, or θ X dW: the variance of the gradient can be written down."""
+    """dX = −a X dt + θ dW, or θ X dW, for which the variance of the gradient has a closed form."""
 
     drift: Float[Array, ""]  # a
     diffusion: Float[Array, ""]  # θ
@@ -107,18 +107,18 @@ class LinearSDE(AbstractSDE):
 
 
 class Spread(NamedTuple):
-    """What a gradient is over draws of the noise."""
+    """The distribution of a gradient over draws of the noise."""
 
-    variance: float  # the trace of its covariance
-    error: float  # the standard error of that
-    squared_mean: float  # |E g|², the part that the draws' number adds taken away; 0 where nothing is left
+    variance: float  # the trace of the covariance
+    error: float  # its standard error
+    squared_mean: float  # |E g|², corrected for the finite number of draws; at least 0
 
 
 class Row(NamedTuple):
-    """A measurement, as in the CSV file."""
+    """One measurement: a line of the CSV file."""
 
     model: str  # what H is: N, N - x or, in the linear case, -ax
-    scale: float  # what log R is multiplied by; θ of the linear case
+    scale: float  # factor of log R; θ in the linear case
     diffusion: str  # R(t) or R(x, t)
     gradient: str  # of the drift (φ) or of the diffusion (θ)
     steps: int
@@ -129,19 +129,19 @@ class Row(NamedTuple):
 
 
 def end_loss(x: Float[Array, ""]) -> Float[Array, ""]:
-    """−log N(y; x, 1) but for its constant."""
+    """−log N(y; x, 1), up to a constant."""
     return 0.5 * (x - TARGET) ** 2
 
 
 def end_itself(x: Float[Array, ""]) -> Float[Array, ""]:
-    """X_T: what is differentiated in the linear case."""
+    """X_T, which is differentiated in the linear case."""
     return x
 
 
 def end_state(
     sde: AbstractSDE, x0: Float[Array, ""], noise: Float[Array, " step"], sees: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """X_T, after an Euler step a normal."""
+    """X_T after Euler steps with these normals."""
 
     @jax.checkpoint
     def step(x, at):
@@ -164,7 +164,7 @@ def gradients(
     *,
     key: PRNGKeyArray,
 ) -> dict[str, Float[Array, "draw parameter"]]:
-    """The loss's gradient in the drift's and in the diffusion's parameters, one a path."""
+    """The gradients of the loss in the parameters of drift and diffusion, one per path."""
     noise = jr.normal(key, (num_draws, num_steps), x0.dtype)
     gradient = eqx.filter_grad(lambda sde, eps: loss(end_state(sde, x0, eps, sees)))
     grads = jax.vmap(lambda eps: gradient(sde, eps))(noise)
@@ -175,7 +175,7 @@ def gradients(
 def measure(
     sde: AbstractSDE, sees: float, num_steps: int, *, num_draws: int, key: PRNGKeyArray, x0: float, loss: Loss
 ) -> dict[str, Spread]:
-    """How the gradients of drift and diffusion spread over draws of the noise."""
+    """The spread of the gradients of drift and diffusion over draws of the noise."""
     start, seen = jnp.asarray(x0, float), jnp.asarray(sees, float)
     keys = jr.split(key, -(-num_draws // CHUNK))
     size = min(num_draws, CHUNK)
@@ -184,7 +184,7 @@ def measure(
 
 
 def spread(draws: np.ndarray) -> Spread:
-    """The trace of the covariance of vectors, one a row, with its standard error, and their squared mean."""
+    """The trace of the covariance of vectors, one per row, with its standard error, and their squared mean."""
     draws = draws.astype(float)
     count, mean = len(draws), draws.mean(axis=0)
     squares = ((draws - mean) ** 2).sum(axis=1)
@@ -203,7 +203,7 @@ def linear_variance(sees: float, num_steps: int, *, a: float, theta: float, x0: 
 
 
 def can_be_measured(sees: float, num_steps: int, num_draws: int, *, a: float, theta: float) -> bool:
-    """Whether so many draws tell the variance of the linear case to a tenth: with R = θx a few rare paths have it all.
+    """Whether this many draws give the variance of the linear case to a tenth: with R = θx a few rare paths dominate.
 
     E X⁴ / (E X²)² grows as κⁿ, and the square of the relative error is about that by the number of draws.
     """
@@ -227,7 +227,7 @@ def network_rows(num_inits: int, num_draws: int, *, seed: int = 0, show: bool = 
 
 
 def linear_rows(num_draws: int, *, seed: int = 0) -> list[Row]:
-    """The measurements of ∂X_T/∂θ in the linear case, from X₀ = 1, where so many draws can tell."""
+    """The measurements of ∂X_T/∂θ in the linear case, from X₀ = 1, where `num_draws` draws suffice."""
     rows = []
     for n in STEPS:
         for a, theta in LINEAR:
@@ -245,19 +245,19 @@ def pick(rows: list[Row], **wanted: object) -> list[Row]:
 
 
 def growth(rows: list[Row], **wanted: object) -> list[float]:
-    """By what factor the variance grows from the shortest sequence to the longest, one an initialisation."""
+    """The factor by which the variance grows from the shortest sequence to the longest, for each initialisation."""
     ends = [{row.init: row.variance for row in pick(rows, steps=n, **wanted)} for n in (STEPS[0], STEPS[-1])]
     return [ends[1][init] / ends[0][init] for init in ends[0]]
 
 
 def excess(rows: list[Row], **wanted: object) -> list[float]:
-    """How many times the variance with R(t) is that with R(x, t), one an initialisation."""
+    """The ratio of the variance with R(x, t) to that with R(t), for each initialisation."""
     plain, told = ({row.init: row.variance for row in pick(rows, diffusion=case, **wanted)} for case in CASES)
     return [told[init] / plain[init] for init in plain]
 
 
 def statement(rows: list[Row]) -> str:
-    """The result in words: a line a setting and gradient, medians over the initialisations with their range."""
+    """The result in words: one line per setting and gradient, medians over initialisations with their range."""
     lines = [
         f"From {STEPS[0]} to {STEPS[-1]} steps the variance of the gradient grows by these factors, and at {STEPS[-1]} "
         "steps that with R(x, t) is so many times that with R(t): median (least to most) over initialisations."
@@ -288,7 +288,7 @@ def csv_of(rows: list[Row]) -> bytes:
 
 
 def draw_noise(rows: list[Row], path: Path) -> None:
-    """Nothing; the picture: variance along growing sequences, a column a setting, the linear case last."""
+    """Draws the picture: variance against sequence length, one column per setting, the linear case last."""
     columns = len(SETTINGS) + 1
     picture = Figure(figsize=(3.0 * columns, 6.0), layout="constrained")
     FigureCanvasAgg(picture)
@@ -352,7 +352,7 @@ def _draw_linear(place: Axes, rows: list[Row], a: float, theta: float) -> None:
 
 
 def run(out: Path, *, quick: bool = False, progress: bool = True) -> str:
-    """The result in words; the measurements are in `out` as gradient-variance.csv, .png and .txt."""
+    """The result in words; writes the measurements to `out` as gradient-variance.csv, .png and .txt."""
     out.mkdir(parents=True, exist_ok=True)
     num_inits, num_draws, linear_draws = (2, 256, 2048) if quick else (NUM_INITS, NUM_DRAWS, LINEAR_DRAWS)
     rows = network_rows(num_inits, num_draws, show=progress) + linear_rows(linear_draws)

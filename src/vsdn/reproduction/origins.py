@@ -1,4 +1,4 @@
-"""Whether runs that are done saw the data that is there now."""
+"""Checks whether finished runs used the data that is there now."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +12,10 @@ NUM_NAMED = 6
 
 
 def data_remarks(left: Sequence[Job], done: Sequence[Finished], data: Path) -> list[str]:
-    """What the loader says of the data of these jobs, and that runs which are done saw other data, if any did. Without
-    the data none can be run, which is an error, but what is done can be shown."""
+    """Remarks on the data of these jobs, and on finished runs that used other data; if jobs are left, missing data are
+    an error."""
     notes, others = dict[str, None](), list[str]()
-    for job in {job.fold: job for job in (*left[:1], *(run.job for run in done))}.values():  # one a fold
+    for job in {job.fold: job for job in (*left[:1], *(run.job for run in done))}.values():  # one job per fold
         try:
             seen, said = _look(job, data)
         except DataError:
@@ -28,8 +28,8 @@ def data_remarks(left: Sequence[Job], done: Sequence[Finished], data: Path) -> l
 
 
 def _look(job: Job, data: Path) -> tuple[str, tuple[str, ...]]:
-    """The fingerprint of what a job would learn from, and what the loader says of it."""
-    from vsdn.fitting import fingerprint  # what trains is imported when it is needed
+    """The fingerprint of the data that a job would learn from, and the loader's remarks on it."""
+    from vsdn.fitting import fingerprint  # training code is imported only when needed
     from vsdn.reproduction.worker import limited
 
     parts = limited(DATASETS[job.dataset].load(data, job.fold), job.series)

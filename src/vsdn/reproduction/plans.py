@@ -1,4 +1,4 @@
-"""What is to be reproduced, as data: a plan is a TOML file of `plans/`, checked when it is read."""
+"""Plans: what to reproduce, as data; a plan is a TOML file in `plans/`, checked when it is read."""
 
 import tomllib
 from importlib import resources
@@ -12,29 +12,29 @@ from vsdn.settings import Section, Settings, first_fault, read_preset
 
 PRESETS = ("paper", "tuned")
 Values = dict[str, Any]  # flat settings, as in a preset
-Figure = tuple[float, float]  # mean and deviation
+Figure = tuple[float, float]  # mean and standard deviation
 POSED = "mocap"  # the data set whose frames are those of skeletons
-SCORES = ("nll", "mse")  # what the paper reports
-APPENDIX_B = "appendix-b"  # no plan, as it has no runs: gradients are measured, in a minute
+SCORES = ("nll", "mse")  # the scores that the paper reports
+APPENDIX_B = "appendix-b"  # not a plan, since it has no runs: gradients are measured, in a minute
 
 
 class Asked(Section):
-    """A question to a fitted model, and how it is called."""
+    """A question to a fitted model, and its titles."""
 
     title: str
     task: Literal["prediction", "interpolation"]
-    after: float | tuple[float, ...] | None = None  # of several times all together
+    after: float | tuple[float, ...] | None = None  # several times are pooled
     next: int | None = None
     removed: bool = False  # whether the removed rows of the test series are scored
     method: str | None = None
-    only: tuple[str, ...] = ()  # the models, or rows by name, that are asked; all if none is named
+    only: tuple[str, ...] = ()  # the models, or rows by name, that are asked; all if empty
     presets: tuple[str, ...] = PRESETS  # with these settings
     beside: str | None = None  # the task in whose table this one has its columns
-    column: str = ""  # what such a column is called
+    column: str = ""  # the title of such a column
 
 
 class Choice(Section):
-    """A preset and what is changed of it, with the reason, which the table prints."""
+    """A preset and changes to it, with the reason, which is printed below the table."""
 
     preset: str | None = None
     set: Values = Field(default_factory=dict)
@@ -42,13 +42,13 @@ class Choice(Section):
 
 
 class Row(Section):
-    """A row of the table: a model that is trained, or a reference that needs no training."""
+    """A row of the table: a model to train, or a reference that needs no training."""
 
     model: str | None = None
     reference: str | None = None
     objective: Literal["vae", "iwae"] = "vae"
     set: Values = Field(default_factory=dict)
-    tag: str = ""  # tells rows of one model and objective apart
+    tag: str = ""  # distinguishes rows of the same model and objective
     title: str
     paper: dict[str, dict[str, Figure]] = Field(default_factory=dict)  # by task
 
@@ -59,36 +59,36 @@ class Row(Section):
 
 
 class Preset(Choice):
-    """A column of the table: a preset for all models (or only some), and choices that differ by model or by row."""
+    """A column of the table: a preset for all models (or only some), with choices by model or by row."""
 
     title: str
-    only: tuple[str, ...] = ()  # the models that it is for; all if none is named
+    only: tuple[str, ...] = ()  # the models that it is for; all if empty
     without: tuple[str, ...] = ()  # rows, by name, that it is not for
     models: dict[str, Choice] = Field(default_factory=dict)
     rows: dict[str, Choice] = Field(default_factory=dict)  # by name, e.g. vsdn-s-iwae; they go before those by model
 
     def choices(self, row: Row) -> tuple[Choice, ...]:
-        """What this column says of a row, the more particular later."""
+        """The choices that apply to a row, the more specific later."""
         particular = self.models.get(row.model or ""), self.rows.get(row.name)
         return (self, *(choice for choice in particular if choice is not None))
 
 
 class Posed(Section):
-    """A row of a picture of skeletons: what a model says to a task."""
+    """A row of a picture of skeletons: a model and a task."""
 
     row: str
     task: str
 
 
 class Skeletons(Section):
-    """A picture of skeletons: the truth, and below it what models say."""
+    """A picture of skeletons: the truth, and below it the models' predictions."""
 
     rows: tuple[Posed, ...] = Field(min_length=1)
     frames: int = Field(default=8, ge=1, le=12)  # that are drawn side by side
 
 
 class Quick(Section):
-    """What `--quick` changes: a look at everything in a minute or two."""
+    """The changes that `--quick` makes: a look at everything in a minute or two."""
 
     series: int = Field(ge=10)  # of each part
     presets: tuple[str, ...] = ("tuned",)
@@ -98,30 +98,30 @@ class Quick(Section):
 
 
 class Plan(Section):
-    """A table or a figure of the paper, and the runs that make it."""
+    """A table or figure of the paper, and the runs that it needs."""
 
     title: str
     about: str  # the protocol, printed above the tables
     dataset: str
-    per: Literal["value", "frame"] = "value"  # what NLL and MSE are means over
+    per: Literal["value", "frame"] = "value"  # the unit over which NLL and MSE are means
     seeds: tuple[int, ...] = ()
     folds: tuple[int, ...] = ()
     draws: int = Field(default=DRAWS, ge=1)
     digits: dict[str, int] = Field(default_factory=dict)  # of a score
     paper_digits: dict[str, int] = Field(default_factory=dict)  # of a score, as the paper prints it, if not the same
-    rivals: tuple[str, ...] = ()  # the rows that all others are set against, by name
+    rivals: tuple[str, ...] = ()  # the rows that all others are compared with, by name
     curves: bool = False  # whether the bounds are drawn against epochs
     skeletons: Skeletons | None = None
     tasks: dict[str, Asked]
     presets: dict[str, Preset]
     rows: tuple[Row, ...]
     quick: Quick
-    set: Values = Field(default_factory=dict)  # goes before everything else
+    set: Values = Field(default_factory=dict)  # overrides everything else
     series: int | None = None  # of each part at most
 
     @property
     def repeats(self) -> tuple[int, ...]:
-        """The seeds, or the folds, that a mean is over."""
+        """The seeds or folds over which means are taken."""
         return self.folds or self.seeds
 
     @property
@@ -132,29 +132,29 @@ class Plan(Section):
         return self.model_copy(update={self.repeated: repeats})
 
     def with_presets(self, names: tuple[str, ...]) -> "Plan":
-        """The plan with these presets alone, as far as it has them."""
+        """The plan with only these presets, as far as it has them."""
         return self.model_copy(update={"presets": {name: p for name, p in self.presets.items() if name in names}})
 
     def made_quick(self) -> "Plan":
-        """The plan with what `--quick` changes."""
+        """The plan with the changes of `--quick`."""
         quick = self.quick
         few = self.with_presets(quick.presets).with_repeats(self.repeats[: quick.repeats])
         return few.model_copy(update={"set": self.set | quick.set, "series": quick.series, "draws": quick.draws})
 
     def has(self, preset: str, row: Row) -> bool:
-        """Whether this row is run with this preset; what is not trained stands with the tuned ones."""
+        """Whether this row is run with this preset; references count as tuned."""
         if row.model is None:
             return preset == "tuned"
         only, without = self.presets[preset].only, self.presets[preset].without
         return (not only or row.model in only) and row.name not in without
 
     def asks(self, task: str, row: Row, preset: str) -> bool:
-        """Whether the model of this row is asked this task, trained with these settings."""
+        """Whether the model of this row, trained with these settings, is asked this task."""
         only, presets = self.tasks[task].only, self.tasks[task].presets
         return preset in presets and (not only or row.model in only or row.name in only)
 
     def choice(self, preset: str, row: Row) -> Choice:
-        """The preset of a row and what is changed of it, in one."""
+        """The preset of a row and all changes to it, combined."""
         choices = self.presets[preset].choices(row)
         name = [choice.preset for choice in choices if choice.preset][-1:]
         values = {key: value for choice in choices for key, value in choice.set.items()}
@@ -193,7 +193,7 @@ def parse_plan(text: str) -> Plan:
 
 
 def _check(plan: Plan) -> None:
-    """Refuses what no run could be made of, before any is begun."""
+    """Refuses a plan with an invalid run, before any is started."""
     if bool(plan.seeds) == bool(plan.folds):
         raise SettingsError("a plan has seeds or folds, and not both")
     if unknown := plan.presets.keys() - set(PRESETS):

@@ -1,4 +1,4 @@
-"""Results as skeletons: a test piece with frames removed, the truth and what fitted models say of it."""
+"""Results as skeletons: a test piece with frames removed, the truth and the models' predictions."""
 
 import warnings
 from pathlib import Path
@@ -20,23 +20,23 @@ from vsdn.skeletons import FAR, draw_animation, draw_strip, joints, unseen_befor
 from vsdn.tables.table import Table
 
 FPS = 120.0
-STRIDE = 5  # frames from one of an animation to the next
+STRIDE = 5  # frames from one drawn in an animation to the next
 TRUTH = "truth"
 
 
 class Piece(NamedTuple):
-    """A test piece: what models are shown of it, and all of it as it was."""
+    """A test piece: the part that models are shown, and the whole."""
 
-    shown: Table  # of one series
+    shown: Table  # one series
     frames: np.ndarray  # (frame, channel), in CMU's units
-    seen: np.ndarray  # (frame,): whether it is shown
+    seen: np.ndarray  # (frame,): whether the frame is visible to models
     skeleton: Skeleton
 
 
 def draw_poses(plan: Plan, out: Path, folder: Path, data: Path, record: Record = NO_RECORD) -> list[str]:
-    """Remarks; the folder holds a strip and an animation for each preset of a plan that draws skeletons, of the first
-    fold in which any of the models that are drawn is done. What is missing is left out; where a run is done by a record
-    alone, there is no model to ask, and the pictures stay as they are."""
+    """Draws a strip and an animation for each preset of a plan that has skeletons, from the first fold in which any of
+    the drawn models is done, and returns remarks. What is missing is left out; if a run is known only from a record,
+    there is no model to ask, and the pictures stay as they are."""
     remarks: list[str] = []
     for preset in plan.presets if plan.skeletons else ():
         try:
@@ -76,20 +76,20 @@ def _draw(plan: Plan, preset: str, out: Path, folder: Path, data: Path, record: 
 
 
 def name_of(plan: Plan, posed: Posed) -> str:
-    """E.g. VSDN-S (VAE), smoothed."""
+    """The name of a row of the picture, e.g. VSDN-S (VAE), smoothed."""
     row: Row = next(row for row in plan.rows if row.name == posed.row)
     column = plan.tasks[posed.task].column
     return f"{row.title}, {column}" if column else row.title
 
 
 def choose_piece(parts: Parts, units: Units, data: Path) -> Piece | None:
-    """The test piece whose joints travel farthest, which no model has a say in; None if there is no skeleton of any."""
+    """The test piece whose joints travel farthest, independently of the models; None if there is no skeleton."""
     pieces = [_piece(parts, number, units, data) for number in range(parts.test.num_series)]
     return max((piece for piece in pieces if piece is not None), key=_travel, default=None)
 
 
 def _travel(piece: Piece) -> float:
-    """Metres from the first frame to the last along each joint's path, a mean over joints."""
+    """The mean path length of the joints in metres, from the first frame to the last."""
     places = joints(piece.skeleton, piece.frames)
     return float(np.linalg.norm(np.diff(places, axis=0), axis=-1).sum(axis=0).mean())
 
@@ -108,16 +108,16 @@ def _piece(parts: Parts, number: int, units: Units, data: Path) -> Piece | None:
 
 
 def known_frames(piece: Piece) -> np.ndarray:
-    """The frames that something was seen before."""
+    """The frames with a visible frame before them."""
     return np.flatnonzero(unseen_before(piece.seen) >= 0)[1:]
 
 
 def foretell(fitted: Fitted, piece: Piece, units: Units, job: Job, task: str) -> np.ndarray:
-    """(frame, channel) in CMU's units: the means by which the table scores a task, at every frame after the first that
-    is seen; also at those that are seen, each from what was seen before. NaN until then."""
+    """(frame, channel) in CMU's units: the means that the table scores for a task, at every frame after the first
+    visible one, including visible frames, each from those before. NaN until then."""
     asked, times = job.tasks[task], known_frames(piece)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FewParticlesWarning)  # the table asks the same, and says nothing of it either
+        warnings.simplefilter("ignore", FewParticlesWarning)  # as the table, which asks the same
         answer = _ask(fitted, asked)(piece.shown, times.astype(float), draws=job.draws, seed=0)
     motion = np.full(piece.frames.shape, np.nan)
     motion[times] = units.unscale(answer["mean"].to_numpy().reshape(len(times), -1))
@@ -125,7 +125,7 @@ def foretell(fitted: Fitted, piece: Piece, units: Units, job: Job, task: str) ->
 
 
 def _ask(fitted: Fitted, asked: Asked) -> Any:
-    """The question that `evaluate` asks for a task, of times that are named."""
+    """The method that `evaluate` uses for a task, to be called with given times."""
     if asked.method in (None, "prior"):
         return lambda *args, **how: fitted.forecast(*args, method=asked.method, **how)
     method = None if asked.method == "smooth" else asked.method
@@ -133,8 +133,8 @@ def _ask(fitted: Fitted, asked: Asked) -> Any:
 
 
 def hardest_frames(seen: np.ndarray, count: int) -> list[int]:
-    """Of so many equal stretches the removed frame that is longest after the last one seen, the first of equals; none
-    of a stretch in which none was removed."""
+    """From each of `count` equal stretches, the removed frame that is longest after the last visible one (the first if
+    tied); no frame from a stretch without removed ones."""
     waits = unseen_before(seen)
     stretches = np.array_split(np.arange(len(seen)), count)
     found = [int(stretch[np.argmax(waits[stretch])]) for stretch in stretches if len(stretch)]
@@ -156,7 +156,7 @@ def _draw_files(path: Path, plan: Plan, job: Job, piece: Piece, motions: dict[st
 
 
 def _miss(piece: Piece, motion: np.ndarray) -> str:
-    """What goes under a model's name: its mean over joints and removed frames; nothing under that of the truth."""
+    """The line below a model's name: its mean error over joints and removed frames; empty for the truth."""
     if motion is piece.frames:
         return ""
     at = [frame for frame in known_frames(piece) if not piece.seen[frame]]
@@ -165,7 +165,7 @@ def _miss(piece: Piece, motion: np.ndarray) -> str:
 
 
 def _about(plan: Plan, job: Job, piece: Piece) -> str:
-    """What the pictures show, and by which rule it was chosen."""
+    """What the pictures show, and how the piece was chosen."""
     return (
         f"Test piece {piece.shown.ids[0]} of fold {job.fold}, the one whose joints travel farthest; models: "
         f"{plan.presets[job.preset].title}. Half of its frames were removed; each is predicted (a mean) from those "

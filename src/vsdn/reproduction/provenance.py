@@ -1,4 +1,4 @@
-"""What a result came from: versions of the program and of what it stands on, without the names of any machine."""
+"""The provenance of a result: versions of the program and its dependencies, without machine names."""
 
 import functools
 import os
@@ -16,7 +16,7 @@ PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "pyarrow")
 
 @functools.cache
 def versions() -> dict[str, Any]:
-    """The versions of this process."""
+    """The versions in use in this process."""
     return {
         "vsdn": __version__,
         "commit": commit(),
@@ -33,11 +33,11 @@ def num_cores() -> int:
 
 
 def commit() -> str | None:
-    """The commit of the source tree that this is, with a + where files have changed since; None if it is no tree."""
+    """The commit of this source tree, with a + if files have changed since; None if it is not a source tree."""
     folder = Path(vsdn.__file__).parent
     try:
         if not (folder.parents[1] / ".git").exists():
-            return None  # installed: a tree around it would be another project's
+            return None  # installed: a surrounding tree would be another project's
         head = _git(folder, "rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no", ".") else "")
     except (OSError, subprocess.SubprocessError):

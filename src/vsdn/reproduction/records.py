@@ -1,4 +1,4 @@
-"""The record of runs in a results folder, written and read back: who clones the project goes on from it."""
+"""The record of runs in a results folder, written and read back: a clone of the project continues from it."""
 
 import contextlib
 import csv
@@ -26,14 +26,14 @@ ORIGIN_COLUMNS = ("vsdn", "commit")
 COLUMNS = (*RUN_COLUMNS, "task", *SCORE_COLUMNS, *COST_COLUMNS, *ORIGIN_COLUMNS)
 
 Line = dict[str, str]  # of a CSV file
-Which = tuple[str, ...]  # what tells the lines of a run from others
+Which = tuple[str, ...]  # the columns that identify a run
 Losses = dict[str, list[float]]  # by part
 Kind = TypeVar("Kind", bound=BaseModel)
 
 
 def runs_csv(runs: Sequence[Finished]) -> str:
-    """A line for each run and task, scores as means over values; by its key a run is known again. Of a run that came
-    to a score that is not finite there is none: nobody should count it as done."""
+    """One line per run and task, with scores as means over values; the key identifies the run. Runs with a score that
+    is not finite are left out, so that nobody counts them as done."""
     lines = []
     for job, result in runs:
         if not has_finite_scores(result):
@@ -49,7 +49,7 @@ def has_finite_scores(result: Result) -> bool:
 
 
 def _which(job: Job) -> Line:
-    """What a line tells of the run that it is of."""
+    """The columns that identify the run of a line."""
     seed = "" if job.settings is None else str(job.settings.training.seed)
     return {"preset": job.preset, "row": job.row, "seed": seed, "fold": str(job.fold)}
 
@@ -59,7 +59,7 @@ def _origin(versions: dict[str, Any]) -> Line:
 
 
 def settings_of(runs: Sequence[Finished]) -> dict[str, Any]:
-    """All settings of each row and preset, none left open; the seed is left out, each run has its own."""
+    """All settings of each row and preset, none left open, except the seed, which differs by run."""
     found: dict[str, Any] = {}
     for job, result in runs:
         if "settings" in result:
@@ -73,7 +73,7 @@ def _column(job: Job) -> str:
 
 
 def versions_of(plan: Plan, runs: Sequence[Finished]) -> dict[str, Any]:
-    """What the runs were made with, each combination once with the runs it made, and what data they saw."""
+    """The versions that runs were made with, each combination once with its runs, and the data they used."""
     made: list[dict[str, Any]] = []
     for job, result in runs:
         known = next((each for each in made if each["versions"] == result["versions"]), None)
@@ -85,7 +85,7 @@ def versions_of(plan: Plan, runs: Sequence[Finished]) -> dict[str, Any]:
 
 
 def _seen(runs: Sequence[Finished]) -> dict[str, Any]:
-    """The data of each fold; where its runs did not see the same, the runs by what they saw."""
+    """The data of each fold; where its runs used different data, the runs by data."""
     seen: dict[str, dict[str, list[str]]] = {}
     for job, result in runs:
         seen.setdefault(f"fold {job.fold}", {}).setdefault(result["data"], []).append(job.name)
@@ -93,14 +93,14 @@ def _seen(runs: Sequence[Finished]) -> dict[str, Any]:
 
 
 class Made(BaseModel):
-    """Runs, and what they were made with."""
+    """Runs, and the versions they were made with."""
 
     versions: dict[str, Any]
     runs: list[str]
 
 
 class Origin(BaseModel):
-    """What `versions.json` holds."""
+    """The contents of `versions.json`."""
 
     seen: dict[str, str | dict[str, list[str]]] = Field(alias="sha256 of train + valid")
     notes: list[str]
@@ -121,7 +121,7 @@ class Origin(BaseModel):
 
 
 class Chosen(RootModel[dict[str, dict[str, dict[str, Any]]]]):
-    """What `settings.json` holds: sections of settings by row and preset."""
+    """The contents of `settings.json`: sections of settings by row and preset."""
 
     def of(self, job: Job) -> dict[str, dict[str, Any]]:
         if _column(job) not in self.root:
@@ -130,8 +130,8 @@ class Chosen(RootModel[dict[str, dict[str, dict[str, Any]]]]):
 
 
 def read_record(plan: Plan, folder: Path) -> Record:
-    """The runs of a plan that are done by what a results folder holds; a damaged one is refused, lest it be
-    overwritten with less."""
+    """The runs of a plan that are done according to a results folder; refuses a damaged record, lest it is overwritten
+    by a smaller one."""
     if not (folder / RUNS).exists():
         return NO_RECORD
     try:
@@ -183,7 +183,7 @@ def _read_lines(path: Path, columns: Sequence[str]) -> list[Line]:
 
 
 def _by_run(lines: Sequence[Line], columns: Sequence[str]) -> dict[Which, list[Line]]:
-    """The lines of each run, which these columns tell from others."""
+    """The lines grouped by run, which these columns identify."""
     runs: dict[Which, list[Line]] = {}
     for line in lines:
         runs.setdefault(tuple(line[name] for name in columns), []).append(line)
@@ -191,8 +191,8 @@ def _by_run(lines: Sequence[Line], columns: Sequence[str]) -> dict[Which, list[L
 
 
 def _has_defaults(job: Job, chosen: Chosen) -> bool:
-    """Whether the settings that a key leaves out, being defaults, were the same when the run was made. What the job
-    leaves open was chosen from the data; what the record does not know came later."""
+    """Whether the settings that a key omits, being defaults, had the same values when the run was made. Settings that
+    the job leaves open were chosen from the data; those that the record lacks were added later."""
     if job.settings is None:
         return True
     before, named = chosen.of(job), job.settings.model_dump(exclude_defaults=True)
@@ -204,7 +204,7 @@ def _has_defaults(job: Job, chosen: Chosen) -> bool:
 
 
 def _result(job: Job, lines: Sequence[Line], chosen: Chosen, origin: Origin) -> Result:
-    """What a run came to, by its lines and what else the record tells of it."""
+    """The result of a run, from its lines and the rest of the record."""
     _check(job, lines, origin)
     scores = {line["task"]: {name: _finite(line, name) for name in SCORE_COLUMNS} for line in lines}
     about: Result = {name: _number(lines[0], name) for name in COST_COLUMNS if lines[0][name]}
@@ -221,7 +221,7 @@ def _result(job: Job, lines: Sequence[Line], chosen: Chosen, origin: Origin) -> 
 
 
 def _check(job: Job, lines: Sequence[Line], origin: Origin) -> None:
-    """Refuses lines that are not those of a job."""
+    """Refuses lines that do not match the job."""
     if sorted(line["task"] for line in lines) != sorted(job.tasks):
         raise RunError(f"{RUNS} should have one line of {job.name} for each of {', '.join(job.tasks)}")
     costs = {name: lines[0][name] for name in COST_COLUMNS}
@@ -235,7 +235,7 @@ def _check(job: Job, lines: Sequence[Line], origin: Origin) -> None:
 
 
 def _finite(line: Line, name: str) -> int | float:
-    """A score as it was before it was written."""
+    """A score, converted back to a number; refuses one that is not finite."""
     number = _number(line, name)
     if not math.isfinite(number):
         raise RunError(f"the {name} of {line['row']} is {line[name]!r}, not a finite number")
@@ -243,7 +243,7 @@ def _finite(line: Line, name: str) -> int | float:
 
 
 def _number(line: Line, name: str) -> int | float:
-    """A cell as it was before it was written."""
+    """A cell, converted back to a number."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(line[name])
@@ -251,7 +251,7 @@ def _number(line: Line, name: str) -> int | float:
 
 
 def _read_curves(path: Path) -> dict[Which, Losses]:
-    """Minus the bounds of each run, epoch by epoch."""
+    """The losses (minus the bounds) of each run, epoch by epoch."""
     runs = _by_run(_read_lines(path, CURVE_COLUMNS), CURVE_COLUMNS[:3])
     for lines in runs.values():
         if [line["epoch"] for line in lines] != [str(epoch) for epoch in range(1, len(lines) + 1)]:

@@ -1,4 +1,4 @@
-"""Forecasters that need no training, to hold the others against: functions of a data set's parts and a question."""
+"""Reference forecasters that need no training: functions of a data set's parts and a question."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Reference = Callable[[Parts, Asked], dict[str, Any]]
 
 
 def bayes_optimal(parts: Parts, asked: Asked) -> dict[str, Any]:
-    """The best that any forecaster can do on Double-OU: the floor."""
+    """The best possible forecaster on Double-OU: the floor of all scores."""
     if isinstance(asked.after, tuple):
         raise SettingsError("the best forecaster of Double-OU is asked about what comes after one time, not several")
     law = double_ou.bayes_optimal(parts.test, cut=asked.after or 0.0, num_rows=asked.next or 1)
@@ -24,7 +24,7 @@ def bayes_optimal(parts: Parts, asked: Asked) -> dict[str, Any]:
 
 
 def seasonal_mean(parts: Parts, asked: Asked) -> dict[str, Any]:
-    """USHCN's mean of the time of year, and about it the spread that the training part has, as a Gaussian."""
+    """A Gaussian about USHCN's seasonal mean, with the spread of the training part."""
     train = parts.train
     away = np.where(train.mask, train.values - ushcn.seasonal_mean(train, train.times), 0.0)
     std = np.sqrt(np.sum(away**2, axis=0) / np.maximum(train.mask.sum(axis=0), 1))
@@ -34,7 +34,7 @@ def seasonal_mean(parts: Parts, asked: Asked) -> dict[str, Any]:
 
 
 def _gaussian_scores(z: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """NLL, square error, CRPS and PIT at `z` deviations above a Gaussian's mean."""
+    """NLL, squared error, CRPS and PIT at `z` standard deviations above a Gaussian's mean."""
     pit = 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(z / math.sqrt(2)))
     density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
     nll = 0.5 * z**2 + np.log(std) + 0.5 * math.log(2 * math.pi)

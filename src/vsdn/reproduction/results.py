@@ -1,4 +1,4 @@
-"""What is kept of a reproduction, small enough to be committed: tables, figures, settings and versions."""
+"""The results of a reproduction, small enough to commit: tables, figures, settings and versions."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ from vsdn.reproduction.tables import Finished
 
 
 def write_results(plan: Plan, out: Path, folder: Path, record: Record = NO_RECORD) -> list[str]:
-    """Remarks; the folder holds the tables, figures, settings and versions of all runs that are done."""
+    """Writes the tables, figures, settings and versions of all finished runs to the folder, and returns remarks."""
     runs = tables.finished(plan, out, record)
     if not runs:
         raise RunError(f"no run of this plan is done in {out}: there is nothing to write")
@@ -49,7 +49,7 @@ def write_results(plan: Plan, out: Path, folder: Path, record: Record = NO_RECOR
 
 
 def _remarks(runs: Sequence[Finished]) -> list[str]:
-    """That runs which are compared saw different data, if they did."""
+    """A remark if runs that are compared used different data."""
     told = {(job.fold, result["data"]) for job, result in runs}
     folds = {fold for fold, _ in told}
     if len(told) == len(folds):
@@ -60,13 +60,13 @@ def _remarks(runs: Sequence[Finished]) -> list[str]:
 
 
 def _unrecorded(runs: Sequence[Finished]) -> list[str]:
-    """That runs are not recorded as done, if a score of any is not finite."""
+    """A remark on runs that are not recorded as done because a score is not finite."""
     names = [job.name for job, result in runs if not has_finite_scores(result)]
     return [f"not recorded in {RUNS}, since a score is not finite: {', '.join(names)}"] if names else []
 
 
 def _gone(record: Record, runs: Sequence[Finished]) -> list[str]:
-    """That runs which the folder had are in it no longer, if any was there with other settings."""
+    """A remark on runs that were in the folder and are no longer, because their settings differed."""
     done = {job.name for job, _ in runs}
     gone = [name for name in record.others if name not in done]
     if not gone:

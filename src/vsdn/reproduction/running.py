@@ -1,4 +1,4 @@
-"""Jobs side by side, each in a process of its own; what is done is never repeated, what is stopped goes on."""
+"""Runs jobs in parallel, each in a process of its own; finished jobs are never repeated, stopped ones are resumed."""
 
 import contextlib
 import json
@@ -19,18 +19,18 @@ from vsdn.reproduction.jobs import Job, Result, read_result
 from vsdn.reproduction.provenance import num_cores
 
 WORKER = (sys.executable, "-m", "vsdn.reproduction.worker")
-POLL = 0.2  # seconds between two looks at the processes
-QUICK = {  # most of the time of a quick look is compilation: do less of it, and share all of it
+POLL = 0.2  # seconds between two polls of the processes
+QUICK = {  # a quick run mostly compiles: do less of it, and share the results
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
-LOCK = ".lock"  # a file of the folder, which is locked as long as a command is at work in it
+LOCK = ".lock"  # a file in the folder, locked while a command works there
 GRACE = 30.0  # seconds that a process asked to stop has for its last checkpoint
 
 
 @dataclass(frozen=True, eq=False)
 class Running:
-    """A job under way, and when it began."""
+    """An active job, and when it started."""
 
     job: Job
     process: subprocess.Popen[str]
@@ -41,7 +41,7 @@ class Running:
         return time.monotonic() - self.began
 
     def end(self) -> None:
-        """Nothing; the process is over, whatever it did."""
+        """Kills the process if it still runs, and cleans up after it."""
         self.process.kill()
         self.process.wait()
         if self.process.stdin is not None:
@@ -50,7 +50,7 @@ class Running:
 
 @dataclass
 class Outcome:
-    """What came of the jobs so far: results, what failed and why, and whether it was stopped."""
+    """The outcome of the jobs so far: results, failures with reasons, and whether it was stopped."""
 
     done: dict[str, Result] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Outcome:
 
 
 class Watcher(Protocol):
-    """Who is told how it goes."""
+    """An observer of the progress."""
 
     def began(self, job: Job) -> None: ...
     def ended(self, job: Job, result: Result | None, why: str) -> None: ...
@@ -68,7 +68,7 @@ class Watcher(Protocol):
 def run(
     jobs: Sequence[Job], out: Path, data: Path, watcher: Watcher, *, at_once: int, command: Sequence[str] = WORKER
 ) -> Outcome:
-    """What came of these jobs, so many at once. Ctrl-C lets each write a checkpoint; a second one ends them at once."""
+    """The outcome of these jobs, `at_once` in parallel. Ctrl-C lets each write a checkpoint; a second kills them."""
     outcome, waiting, running = Outcome(), list(jobs), list[Running]()
     order = {"out": str(out.absolute()), "data": str(data.absolute())}
     with interruptible() as interrupt:
@@ -93,9 +93,9 @@ def run(
 
 
 def _start(job: Job, order: dict[str, str], out: Path, at_once: int, command: Sequence[str]) -> subprocess.Popen[str]:
-    """A process at work on a job. Its input stays open: it ends when we do, however we end."""
+    """A process that works on a job. Its input stays open: the process ends when we do, however we end."""
     threads = str(max(1, num_cores() // at_once))
-    environment = {**os.environ, "NPROC": threads, "PJRT_NPROC": threads}  # of XLA's pool, and so of our kernel
+    environment = {**os.environ, "NPROC": threads, "PJRT_NPROC": threads}  # threads of XLA's pool, and so of our kernel
     if job.series is not None:
         environment |= QUICK | {"JAX_COMPILATION_CACHE_DIR": f"{order['out']}/compiled"}
     with log_path(out, job).open("w") as log:
@@ -106,7 +106,7 @@ def _start(job: Job, order: dict[str, str], out: Path, at_once: int, command: Se
             stderr=subprocess.STDOUT,
             text=True,
             env=environment,
-            start_new_session=True,  # a terminal's Ctrl-C comes by us, and once
+            start_new_session=True,  # Ctrl-C reaches the process only through us, once
         )
     assert process.stdin is not None
     try:
@@ -120,12 +120,12 @@ def _start(job: Job, order: dict[str, str], out: Path, at_once: int, command: Se
 def _collect(
     running: list[Running], out: Path, outcome: Outcome, watcher: Watcher, *, stopping: bool = False
 ) -> list[Running]:
-    """Those that still run; what the others came to is noted."""
+    """The jobs that are still running; records the outcome of the others."""
     ended = [each for each in running if each.process.poll() is not None]
     for each in ended:
         code = each.process.returncode
         each.end()
-        if stopping and code in (130, -signal.SIGTERM):  # as it was asked to, in training or elsewhere
+        if stopping and code in (130, -signal.SIGTERM):  # it stopped as asked, in training or elsewhere
             continue
         result = read_result(out, each.job) if code == 0 else None
         why = "" if result else _why(log_path(out, each.job), code)
@@ -138,7 +138,7 @@ def _collect(
 
 
 def _stop(running: Sequence[Running]) -> None:
-    """Nothing; every process was asked to stop, and has, or its time is up."""
+    """Asks every process to stop, and waits until all have or the time is up."""
     for each in running:
         each.process.terminate()
     until = time.monotonic() + GRACE
@@ -151,14 +151,14 @@ def log_path(out: Path, job: Job) -> Path:
 
 
 def _why(log: Path, code: int) -> str:
-    """The last line of what a process said."""
+    """The last line of a process's output."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     said = lines[-1].removeprefix("error: ") if lines else "it said nothing"
     return f"{said} (exit code {code})"
 
 
 def make_folder(out: Path) -> None:
-    """Nothing; the folder is there, or an error says why not."""
+    """Makes the folder, or raises an error that says why not."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -166,7 +166,7 @@ def make_folder(out: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Nothing, or an error before any work is done: no files can be written into the folder, or it cannot be made."""
+    """Refuses, before any work is done, a folder that cannot be made or written to."""
     nearest = folder.absolute()
     while not os.path.lexists(nearest):
         nearest = nearest.parent
@@ -176,8 +176,8 @@ def check_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def alone(out: Path) -> Iterator[None]:
-    """A block in which no other command is at work in the folder, which is made; the kernel ends the lock with the
-    process, however that ends. Where files cannot be locked, or none be made, there is none."""
+    """A block in which no other command works in the folder, which is made; the operating system releases the lock when
+    the process ends. Without an effect where files cannot be locked or created."""
     make_folder(out)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
@@ -188,7 +188,7 @@ def alone(out: Path) -> Iterator[None]:
 def _lock(file: int, out: Path) -> None:
     try:
         import fcntl
-    except ImportError:  # not every system has it
+    except ImportError:  # not on every system
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Results as tables: Markdown to read, CSV for programs; the paper's figures beside ours."""
+"""Results as tables: Markdown for readers, CSV for programs; the paper's figures beside ours."""
 
 import csv
 import io
@@ -19,14 +19,14 @@ MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 
 class Finished(NamedTuple):
-    """A job that is done."""
+    """A finished job and its result."""
 
     job: Job
     result: Result
 
 
 class Spread(NamedTuple):
-    """The mean and standard deviation of some runs; no deviation of one."""
+    """The mean and standard deviation over runs; no standard deviation for a single run."""
 
     mean: float
     std: float | None
@@ -34,13 +34,13 @@ class Spread(NamedTuple):
 
 
 def finished(plan: Plan, out: Path, record: Record = NO_RECORD) -> list[Finished]:
-    """All runs of a plan that are done, here or by a record."""
+    """All finished runs of a plan, done here or recorded."""
     found = ((job, find_result(out, record, job)) for job in make_jobs(plan))
     return [Finished(job, result) for job, result in found if result is not None]
 
 
 def score_of(result: Result, task: str, score: str, per: str) -> float:
-    """A score of a run; NLL and MSE are means over values, or sums over the values of a row, a mean over rows."""
+    """A score of a run; NLL and MSE are means over values, or sums over a row's values averaged over rows."""
     scores = result["scores"][task]
     if per == "frame" and score in SCORES:
         return scores[score] * scores["num_values"] / scores["num_rows"]
@@ -48,7 +48,7 @@ def score_of(result: Result, task: str, score: str, per: str) -> float:
 
 
 def spread(values: Iterable[float]) -> Spread | None:
-    """None of nothing; not a number where one of them is none."""
+    """The spread of these scores, None if there are none; its std is NaN if a score is not finite."""
     values = list(values)
     if not values:
         return None
@@ -64,7 +64,7 @@ class Book:
 
     @property
     def rivals(self) -> list[Row]:
-        """The rows that all others are set against."""
+        """The rows with which all others are compared."""
         return [row for name in self.plan.rivals for row in self.plan.rows if row.name == name]
 
     def results(self, preset: str, row: Row) -> list[Result]:
@@ -79,7 +79,7 @@ class Book:
         return spread(score_of(result, task, score, self.plan.per) for result in results if task in result["scores"])
 
     def pairs(self, task: str, preset: str, row: Row, rival: Row) -> dict[int, tuple[Result, Result]]:
-        """By seed or fold, of those that both have: the row's result and the rival's."""
+        """The results of a row and of its baseline, by seed or fold, where both are done."""
         found = lambda which: {
             run.job.repeat: run.result
             for run in self.runs
@@ -89,7 +89,7 @@ class Book:
         return {repeat: (ours[repeat], others[repeat]) for repeat in sorted(ours.keys() & others.keys())}
 
     def ratio(self, task: str, preset: str, row: Row, rival: Row) -> dict[str, str] | None:
-        """MSE and CRPS as parts of the rival's, NLL as what is added to its own; of means over what both have."""
+        """Mean scores relative to the baseline's (MSE, CRPS: ratios; NLL: difference), over what both have."""
         pairs = self.pairs(task, preset, row, rival).values()
         if not pairs:
             return None
@@ -98,7 +98,7 @@ class Book:
         return against(*({score: mean(results, score) for score in RELATIVE} for results in (ours, others)))
 
     def ratios(self, task: str, preset: str, row: Row, rival: Row, score: str) -> dict[int, float]:
-        """The score as a part of the rival's, in each seed or fold that both have."""
+        """The ratio of the score to the baseline's, for each seed or fold that both have."""
         related = lambda ours, other: ours / other if other else math.nan
         return {
             repeat: related(*(score_of(each, task, score, self.plan.per) for each in pair))
@@ -115,7 +115,7 @@ class Book:
         return "" if figure is None else shown(figure, digits)
 
     def reasons(self) -> list[str]:
-        """Why settings were changed, once each, in the order of their marks; not of a quick look."""
+        """Why settings were changed, once each, in the order of their marks; empty for a quick run."""
         plan = self.plan
         if plan.series is not None:
             return []
@@ -129,7 +129,7 @@ class Book:
         return MARKS[reasons.index(why)] if why in reasons else ""
 
     def cell(self, task: str, preset: str, row: Row, score: str) -> str:
-        """E.g. −1.258 ± 0.004, with a mark where the model's own settings were changed."""
+        """A table cell, e.g. −1.258 ± 0.004, with a mark if the model's own settings were changed."""
         found = self.spread(task, preset, row, score)
         own = self.plan.presets[preset].choices(row)[1:]
         marks = "".join(self.mark(choice.why) for choice in own)
@@ -137,20 +137,20 @@ class Book:
 
 
 def against(ours: dict[str, float], others: dict[str, float]) -> dict[str, str]:
-    """Mean scores as parts of others, but NLL, which may be negative, as what is added to theirs."""
+    """Mean scores relative to others: ratios, but for the NLL, which may be negative, differences."""
     related = lambda score: ours[score] - others[score] if score == "nll" else ours[score] / others[score]
     return {score: f"{related(score):.2f}".replace("-", "−") for score in ours}
 
 
 def shown(found: Spread | tuple[float, float], digits: int) -> str:
-    """E.g. −1.258 ± 0.004, with a minus sign and not a hyphen."""
+    """A spread as text, e.g. −1.258 ± 0.004, with a minus sign, not a hyphen."""
     mean, std = found[0], found[1]
     text = f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
     return text.replace("-", "−")
 
 
 def markdown(plan: Plan, runs: Sequence[Finished]) -> str:
-    """The page of a plan: for each task what the paper reports beside ours, then calibration, then what it cost."""
+    """The page of a plan: for each task the paper's figures beside ours, then calibration, then cost."""
     book, pages = Book(plan, runs), [f"# {plan.title}\n", f"{plan.about.strip()}\n"]
     if plan.series is not None:
         pages.append(f"**A quick look, not the protocol**: {plan.series} series of each part, few epochs.\n")
@@ -198,7 +198,7 @@ def _calibration(book: Book, task: str) -> str:
 
 
 def _relative(book: Book, task: str, rival: Row) -> str:
-    """Every model against a rival with the same settings, over the seeds or folds that both have."""
+    """Every model compared with a baseline with the same settings, over the seeds or folds that both have."""
     plan = book.plan
     titles = {preset: about.title for preset, about in plan.presets.items()}
     columns = [("the paper", lambda row: _printed_ratio(row, rival, task))]
@@ -217,7 +217,7 @@ def _relative(book: Book, task: str, rival: Row) -> str:
 
 
 def _relative_by_repeat(book: Book, task: str, rival: Row) -> str:
-    """The MSE of every model as a part of a rival's, seed by seed or fold by fold: none decides their mean alone."""
+    """The MSE relative to a baseline's, seed by seed or fold by fold, to show that no single one decides the mean."""
     plan, repeats, lines = book.plan, book.plan.repeats, []
     for row in plan.rows:
         for preset, about in plan.presets.items():
@@ -233,7 +233,7 @@ def _relative_by_repeat(book: Book, task: str, rival: Row) -> str:
 
 
 def _printed_ratio(row: Row, rival: Row, task: str) -> dict[str, str] | None:
-    """What the paper's means come to."""
+    """The ratio of the paper's means."""
     if task not in row.paper or task not in rival.paper:
         return None
     return against(*({score: figure[0] for score, figure in each.paper[task].items()} for each in (row, rival)))
@@ -254,13 +254,13 @@ def _cost(book: Book) -> str:
 
 
 def _minutes(results: list[Result], name: str) -> str:
-    """The mean of what runs took, of those that know."""
+    """The mean duration of the runs for which it is known."""
     known = [result[name] for result in results if result.get(name) is not None]
     return f"{statistics.mean(known) / 60:.1f}" if known else ""
 
 
 def _protocol(book: Book) -> str:
-    """What goes under the tables: what is a mean of what, why settings were changed, what is not done yet."""
+    """The notes below the tables: what is averaged over what, why settings were changed, what is not done yet."""
     plan = book.plan
     unit, over = "frames of the sum over a frame's values" if plan.per == "frame" else "observed values", _repeats(book)
     lines = [
@@ -278,7 +278,7 @@ def _protocol(book: Book) -> str:
 
 
 def _repeats(book: Book) -> str:
-    """E.g. seeds 1, 2; or folds 0, 1 (appendix C) and 0, 1, 2 (tuned), where not all have the same."""
+    """The seeds or folds, e.g. seeds 1, 2; or folds 0, 1 (appendix C) and 0, 1, 2 (tuned), if they differ."""
     plan = book.plan
     done = {preset: sorted({job.repeat for job, _ in book.runs if job.preset == preset}) for preset in plan.presets}
     told = {preset: ", ".join(map(str, repeats)) for preset, repeats in done.items() if repeats}
@@ -288,7 +288,7 @@ def _repeats(book: Book) -> str:
 
 
 def _of_fewer(book: Book) -> list[str]:
-    """A line that names the rows whose means are over fewer seeds or folds than others with the same settings."""
+    """A note on rows whose means are over fewer seeds or folds than those of others with the same settings."""
     trained, told = [row for row in book.plan.rows if row.model], []
     for preset, about in book.plan.presets.items():
         done = {row.title: sorted(book.repeats(preset, row)) for row in trained if book.repeats(preset, row)}
@@ -299,14 +299,14 @@ def _of_fewer(book: Book) -> list[str]:
 
 
 def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; all but the texts on the left stand to the right."""
+    """A Markdown table; all but the texts on the left are right-aligned."""
     sides = ["---" if head in ("model", "settings") else "--:" for head in heads]
     line = lambda cells: "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
     return "\n".join(line(cells) for cells in (heads, sides, *lines))
 
 
 def table_csv(plan: Plan, runs: Sequence[Finished]) -> str:
-    """A line for each mean of the tables."""
+    """One line for each mean in the tables."""
     book, lines = Book(plan, runs), []
     for task in plan.tasks:
         for row in plan.rows:
@@ -322,7 +322,7 @@ def table_csv(plan: Plan, runs: Sequence[Finished]) -> str:
 
 
 def csv_text(columns: Sequence[str], lines: Iterable[dict[str, Any]]) -> str:
-    """A CSV table with these columns of the lines."""
+    """These columns of the lines as CSV text."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

@@ -1,6 +1,6 @@
-"""One run in a process of its own: `python -m vsdn.reproduction.worker`, told what to do by a line of JSON.
+"""One run in a process of its own: `python -m vsdn.reproduction.worker`, with its job as a line of JSON.
 
-The line comes by standard input, which stays open as long as the parent lives: when it ends, so does this process.
+The line arrives on standard input, which stays open while the parent lives: when it closes, this process ends too.
 """
 
 import json
@@ -33,13 +33,13 @@ from vsdn.tables.table import Table
 from vsdn.training.loop import first_state
 from vsdn.training.planning import choose, make_plan
 
-TICK = 5.0  # seconds between two notes of the cost
+TICK = 5.0  # seconds between two writes of the cost
 
 
 class Clock:
-    """What a run has cost so far, stops and kills included: seconds, and those of all cores; kept in a file.
+    """The cost of a run so far, across stops and kills: wall-clock seconds and CPU seconds; kept in a file.
 
-    What it cost `before` may not be known (None): then neither is what it costs in all.
+    The cost `before` may be unknown (None): then so is the total.
     """
 
     def __init__(self, path: Path, before: dict[str, float] | None):
@@ -53,13 +53,13 @@ class Clock:
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
-        self.total = self.cost()  # once: what is told of the run is what its file says, to the digit
+        self.total = self.cost()  # computed once, so that result and file agree to the digit
         write_json(self.path, self.total)
 
     def cost(self) -> dict[str, float]:
         now = {"seconds": time.monotonic() - self.began[0], "cpu_seconds": time.process_time() - self.began[1]}
         fresh = dict.fromkeys(now, 0.0)
-        known = {} if self.before is None else self.before or fresh  # what a program did not count stays uncounted
+        known = {} if self.before is None else self.before or fresh  # what was not counted before stays unknown
         return {name: round(known[name] + spent, 1) for name, spent in now.items() if name in known}
 
     def _tick(self) -> None:
@@ -76,7 +76,7 @@ class Trained(NamedTuple):
 
 
 def do(job: Job, out: Path, data: Path) -> Result | None:
-    """The result of a job, trained as far as it was not yet; None if it was asked to stop."""
+    """The result of a job, after whatever training is left; None if it was asked to stop."""
     parts = limited(DATASETS[job.dataset].load(data, job.fold), job.series)
     origin: dict[str, Any] = {
         "versions": versions(),
@@ -95,7 +95,7 @@ def do(job: Job, out: Path, data: Path) -> Result | None:
 
 
 def limited(parts: Parts, count: int | None) -> Parts:
-    """The parts with so many series each at most, the first."""
+    """The parts with at most the first `count` series each."""
     if count is None:
         return parts
     first = lambda table: table.select(np.arange(min(count, table.num_series)))
@@ -104,17 +104,17 @@ def limited(parts: Parts, count: int | None) -> Parts:
 
 
 def _alike(table: Table, other: Table) -> Table:
-    """The series of a table that the other has too."""
+    """The series of a table that the other also has."""
     return table.select(np.flatnonzero(np.isin(table.ids, other.ids)))
 
 
 def train(job: Job, wanted: Settings, parts: Parts, out: Path) -> Trained:
-    """The fitted model; a begun run goes on, one with other settings or data is replaced.
+    """The fitted model; continues a started run, replaces one with other settings or data.
 
-    A run in the folder counts as begun whoever made it, if all its settings and its data are those of the job.
+    A run in the folder counts as started, whoever made it, if its settings and data are exactly those of the job.
     """
     folder, cost = out / job.name, out / f"{job.name}.cost.json"
-    for left in out.glob(f".{job.name}.*.part"):  # by a kill
+    for left in out.glob(f".{job.name}.*.part"):  # left by a kill
         shutil.rmtree(left, ignore_errors=True)
     why = _why_anew(folder, wanted, parts)
     values = {key: value for section in wanted.model_dump().values() for key, value in section.items()}
@@ -129,8 +129,8 @@ def train(job: Job, wanted: Settings, parts: Parts, out: Path) -> Trained:
 
 
 def _why_anew(folder: Path, wanted: Settings, parts: Parts) -> str | None:
-    """Why the run in a folder cannot be gone on with: another is wanted, or it is damaged; None if it can, or if there
-    is none."""
+    """Why the run in a folder cannot be continued (other settings or data, damage); None if it can or does not
+    exist."""
     if not (folder / "config.json").exists():
         return None
     try:
@@ -149,7 +149,7 @@ def _why_anew(folder: Path, wanted: Settings, parts: Parts) -> str | None:
 
 
 def _check_state(folder: Path, config: Config, parts: Parts) -> None:
-    """Nothing, or an error: what `resume` goes on from cannot be read."""
+    """Refuses a run whose checkpoint cannot be read."""
     plan = make_plan(parts.train, parts.valid, config.settings, checkpoint.read_scaler(folder, config))
     shapes = model_shapes(plan.settings, len(parts.train.variables), parts.train.axis)
     checkpoint.read_state(folder, eqx.filter_eval_shape(first_state, shapes, plan.train, plan.settings))
@@ -157,7 +157,7 @@ def _check_state(folder: Path, config: Config, parts: Parts) -> None:
 
 
 def _cost_before(job: Job, out: Path) -> dict[str, float] | None:
-    """What the run has cost so far, by its own note or by a result that is there; None if that does not tell."""
+    """The cost of the run so far, from its own file or an existing result; None if unknown."""
     for path in (out / f"{job.name}.cost.json", result_path(out, job)):
         if path.exists():
             return _read_cost(path)
@@ -194,10 +194,10 @@ def _about(fitted: Fitted) -> dict[str, Any]:
 
 
 def _end_with_parent() -> None:
-    """Nothing; once standard input ends, this process does too, at once: what is on disk is whole at any moment."""
+    """Ends this process as soon as standard input closes; what is on disk is valid at any moment."""
 
     def watch() -> None:
-        while os.read(0, 4096):  # not by sys.stdin, whose lock would be held when Python ends
+        while os.read(0, 4096):  # not sys.stdin, whose lock would be held at exit
             pass
         os._exit(1)
 
@@ -205,7 +205,7 @@ def _end_with_parent() -> None:
 
 
 def main() -> int:
-    """0 when the result is written, 130 when asked to stop before, 2 and one line if it cannot be done."""
+    """The exit code: 0 when the result is written, 130 when asked to stop first, 2 with one line on an error."""
     order = json.loads(sys.stdin.readline())
     _end_with_parent()
     job, out = Job.model_validate(order["job"]), Path(order["out"])

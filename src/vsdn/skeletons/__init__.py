@@ -1,4 +1,4 @@
-"""Skeletons: where the joints are, from the angles of a motion, drawn as a strip of frames or as an animation."""
+"""Skeletons: joint positions from the angles of a motion, drawn as a strip of frames or as an animation."""
 
 from vsdn.skeletons.animation import ANIMATIONS, draw_animation
 from vsdn.skeletons.notes import unseen_before

@@ -1,4 +1,4 @@
-"""An animation: motions side by side at their true speed, as a GIF file or a page."""
+"""Animations: motions side by side at their true speed, as a GIF file or a page."""
 
 import math
 import tempfile
@@ -36,8 +36,8 @@ def draw_animation(
     caption: str = "",
     progress: bool = True,
 ) -> None:
-    """Nothing; the motions side by side, the truth first, as a .gif file or a page that plays at the true speed.
-    `seen`: as for a strip; `caption`: a text below a page."""
+    """Draws the motions side by side, the truth first, as a .gif file or a page that plays at the true speed. `seen`:
+    as for a strip; `caption`: a text below a page."""
     check_suffix(path, ANIMATIONS)
     check_fps(fps)
     stride = max(math.ceil(fps / MOST_FPS), 1)
@@ -54,16 +54,16 @@ def draw_animation(
 
 
 def gif(skeleton: Skeleton, shot: Shot, clock: Sequence[str], pace: float, *, show: bool) -> bytes:
-    """An animation as the bytes of a GIF file, with what the clock says at each frame."""
+    """An animation as the bytes of a GIF file, with the text of `clock` at each frame."""
     picture, places = figure(shot, 1, len(shot.points), ANIMATION_SCALE)
     bodies = [Body(place, skeleton, shot, name, 1.2) for place, name in zip(places[0], shot.points, strict=True)]
     for place, name in zip(places[0], shot.points, strict=True):
         place.set_title(name, fontsize=10)
     title = picture.suptitle(clock[0], fontsize=9)
     picture.draw_without_rendering()
-    picture.set_layout_engine("none")  # laid out once: nothing jumps from frame to frame
-    hundredths = max(round(100 * pace), 2)  # GIF has no finer clock, and players take 1 for 10
-    rate = 1000 / (10 * hundredths + 0.5)  # half a millisecond more: the writer rounds down
+    picture.set_layout_engine("none")  # laid out once, so that nothing jumps between frames
+    hundredths = max(round(100 * pace), 2)  # GIF counts in hundredths, and players treat 1 as 10
+    rate = 1000 / (10 * hundredths + 0.5)  # half a millisecond longer, since the writer rounds down
     writer = FewColours(fps=rate)  # pyright: ignore[reportArgumentType]: it need not be whole
     steps = track(range(len(clock)), "drawing", console=Console(stderr=True), transient=True, disable=not show)
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +78,7 @@ def gif(skeleton: Skeleton, shot: Shot, clock: Sequence[str], pace: float, *, sh
 
 
 class FewColours(PillowWriter):
-    """A writer of smaller GIF files: four colours and their shades need no 256, and no frame is kept in full."""
+    """A writer of smaller GIF files: few colours instead of 256, and no frame kept at full depth."""
 
     _frames: list[Any]  # the base's own, which it does not declare
 

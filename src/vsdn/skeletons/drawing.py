@@ -1,4 +1,4 @@
-"""Skeletons as lines on a figure's panels: what strips and animations share."""
+"""Skeletons as lines on the panels of a figure: what strips and animations share."""
 
 import math
 from pathlib import Path
@@ -17,14 +17,14 @@ from vsdn.skeletons.posture import links, sides
 from vsdn.skeletons.shots import Shot
 
 SIDES = {"left": "#1f6fb4", "right": "#d1495b", "middle": "#3a3a3a"}
-GHOST = "#c4c4c4"  # the truth, behind what a model says
+GHOST = "#c4c4c4"  # the truth, behind a model's prediction
 MARK = 0.5  # metres between two marks on the floor
-NOTES = 0.3  # metres above the heads, for what is written there
+NOTES = 0.3  # metres above the heads, for text
 NUM_COLOURS = 32  # of a picture
 
 
 class Body:
-    """The lines of one skeleton in one panel, the truth in grey behind it; they move from frame to frame."""
+    """The lines of one skeleton in one panel, with the truth in grey behind it; updated frame by frame."""
 
     def __init__(self, place: Axes, skeleton: Skeleton, shot: Shot, name: str, scale: float):
         self.pairs, self.shot, self.name = links(skeleton), shot, name
@@ -40,7 +40,7 @@ class Body:
         place.spines[:].set_visible(False)
 
     def show(self, index: int) -> None:
-        """Nothing; the lines are where they are at this frame, those nearer to the camera on top."""
+        """Moves the lines to this frame, those nearer the camera on top."""
         truth = next(iter(self.shot.points))
         order = np.argsort(self.shot.depths[self.name][index][self.pairs].mean(axis=1))
         self.lines.set_segments(list(self.shot.points[self.name][index][self.pairs[order]]))
@@ -51,18 +51,18 @@ class Body:
 
 
 def _top(shot: Shot) -> float:
-    """Metres above the floor that a panel shows."""
+    """The height that a panel shows, in metres above the floor."""
     return shot.high + (NOTES if len(shot.points) > 1 else 0.0)
 
 
 def _floor_marks(middle: float, half: float) -> list[np.ndarray]:
-    """Short lines below the floor, every half metre, that stay where they are while the camera goes."""
+    """Short lines below the floor, every half metre, fixed to it while the camera moves."""
     first, last = math.ceil((middle - half) / MARK), math.floor((middle + half) / MARK)
     return [np.array([[k * MARK - middle, 0.0], [k * MARK - middle, -0.06]]) for k in range(first, last + 1)]
 
 
 def figure(shot: Shot, rows: int, columns: int, scale: float, *, line: bool = False) -> tuple[Figure, np.ndarray]:
-    """A figure of equal panels, all of one scale, with a legend; with a `line`, the last of its axes is one on top."""
+    """A figure of equal panels on one scale, with a legend; with `line`, its last axes are a line of frames on top."""
     wide, high = 2 * shot.half * scale, (_top(shot) + 0.1) * scale
     flat = 0.3 if line else 0.0  # inches
     size = (wide * columns + 0.5, (high + 0.15) * rows + 0.7 + 3 * flat)
@@ -82,12 +82,12 @@ def figure(shot: Shot, rows: int, columns: int, scale: float, *, line: bool = Fa
 
 
 def check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
-    """Nothing; a file of another kind is refused."""
+    """Refuses a file of another kind."""
     if path.suffix.lower() not in suffixes:
         raise DataError(f"a picture of this kind is a {', '.join(suffixes)} file, but {path} was asked for")
 
 
 def check_fps(fps: float) -> None:
-    """Nothing; what are no frames a second is refused."""
+    """Refuses an invalid number of frames per second."""
     if not 0 < fps < math.inf:
         raise SettingsError(f"fps should be a finite number above 0, but is {fps}")

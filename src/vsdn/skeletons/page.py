@@ -1,4 +1,4 @@
-"""A page: an animation as HTML, drawn where it is read."""
+"""An animation as an HTML page, drawn by the browser."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from vsdn.skeletons.shots import Shot
 
 
 def page(skeleton: Skeleton, shot: Shot, clock: Sequence[str], pace: float, caption: str = "") -> str:
-    """An animation as a page of HTML that needs nothing else: it plays, stops and can be moved by hand."""
+    """A self-contained HTML page with an animation, which plays, stops and can be moved by hand."""
     data: dict[str, Any] = {
         "pairs": links(skeleton).tolist(),
         "colours": [SIDES[side] for side in sides(skeleton)],
@@ -42,5 +42,5 @@ def page(skeleton: Skeleton, shot: Shot, clock: Sequence[str], pace: float, capt
 
 
 def _rounded(values: np.ndarray) -> list[Any]:
-    """Millimetres are enough for a screen; what has no place is at the root."""
+    """Positions rounded to millimetres, enough for a screen; undefined ones are put at the root."""
     return np.round(np.nan_to_num(values), 3).tolist()

@@ -1,4 +1,4 @@
-"""Postures: where the joints of a skeleton are, from the angles of a motion."""
+"""Joint positions of a skeleton from the angles of a motion."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ COLUMNS = tuple(f"{bone}_{dof}" for bone, dofs in CMU_DOFS.items() for dof in do
 
 
 def turns(angles: np.ndarray, order: Sequence[str]) -> np.ndarray:
-    """Rotation matrices (time, 3, 3) of angles (time, angle) in degrees about the axes named; the first turns first."""
+    """Rotation matrices (time, 3, 3) of angles (time, angle) in degrees about the named axes; the first turns first."""
     matrix = np.broadcast_to(np.eye(3), (len(angles), 3, 3))
     for degrees, axis in zip(np.moveaxis(angles, -1, 0), order, strict=True):
         matrix = _turn(np.deg2rad(degrees), "xyz".index(axis[-1].lower())) @ matrix
@@ -32,7 +32,7 @@ def _turn(angle: np.ndarray, axis: int) -> np.ndarray:
 def joints(skeleton: Skeleton, frames: np.ndarray, columns: Sequence[str] = COLUMNS) -> np.ndarray:
     """Positions (time, joint, 3) in metres: the root, then the far end of every bone in the skeleton's order.
 
-    The columns of the frames are CMU's 62, or those that are named; what has no column stays at rest.
+    The columns of the frames are CMU's 62, or those that are named; degrees of freedom without a column stay at rest.
     """
     _check_bones_turn(skeleton)
     given = _entries(skeleton, np.asarray(frames, float), columns)
@@ -48,7 +48,7 @@ def joints(skeleton: Skeleton, frames: np.ndarray, columns: Sequence[str] = COLU
 
 
 def _check_bones_turn(skeleton: Skeleton) -> None:
-    """Nothing, or an error about the first bone that does more than turn, as the root alone may."""
+    """Refuses a skeleton in which a bone other than the root can do more than rotate."""
     for name, dofs in zip(skeleton.names, skeleton.dofs, strict=True):
         if shifts := [dof for dof in dofs if dof not in TURNS]:
             raise DataError(
@@ -57,7 +57,7 @@ def _check_bones_turn(skeleton: Skeleton) -> None:
 
 
 def _entries(skeleton: Skeleton, frames: np.ndarray, columns: Sequence[str]) -> Callable[..., np.ndarray]:
-    """A function from a bone and degrees of freedom to their numbers (time, dof)."""
+    """A function from a bone and its degrees of freedom to their values (time, dof)."""
     if frames.ndim != 2 or frames.shape[1] != len(columns):
         raise DataError(f"a motion should be (time, {len(columns)}), but it is {frames.shape}")
     known = {f"{bone}_{dof}" for bone, dofs in skeleton.dofs_of().items() for dof in dofs}
@@ -68,7 +68,7 @@ def _entries(skeleton: Skeleton, frames: np.ndarray, columns: Sequence[str]) -> 
 
 
 def _parents_first(skeleton: Skeleton) -> list[int]:
-    """The numbers of the bones, each after the one that it hangs from."""
+    """The numbers of the bones, each after its parent."""
     parents = dict(zip(skeleton.names, skeleton.parents, strict=True))
 
     def depth(name: str) -> int:

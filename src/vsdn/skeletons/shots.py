@@ -1,4 +1,4 @@
-"""Shots: motions as a camera sees them that goes beside the truth."""
+"""Shots: motions as seen by a camera that moves along with the truth."""
 
 import math
 from collections.abc import Sequence
@@ -11,32 +11,32 @@ from vsdn.errors import DataError
 from vsdn.skeletons.posture import COLUMNS, joints, sides
 
 UP = np.array([0.0, 1.0, 0.0])
-AHEAD = math.radians(30)  # how far the camera stands before the walker's side
-FAR = 0.5  # metres: a motion whose root is ever farther from the truth's is drawn at the truth's root
+AHEAD = math.radians(30)  # angle of the camera ahead of the walker's side
+FAR = 0.5  # metres: a motion whose root strays farther is drawn at the truth's root
 NARROWEST, WIDEST, HIGHEST = 0.6, 1.5, 2.4  # metres to either side of the middle, and above the floor
 
 
 class View(NamedTuple):
-    """A camera at the height of the walker, who walks from left to right."""
+    """A camera at the walker's height, for which the walker moves from left to right."""
 
     across: np.ndarray  # the direction to the right of the picture
     near: np.ndarray  # the direction to the camera
 
 
 class Shot(NamedTuple):
-    """Motions as they are seen: flat, relative to where the first motion's root is, floor at zero."""
+    """Projected motions, relative to the position of the first motion's root, with the floor at zero."""
 
     points: dict[str, np.ndarray]  # (frame, joint, 2) of each motion
     depths: dict[str, np.ndarray]  # (frame, joint)
     middle: np.ndarray  # (frame,): how far along the floor the camera is
     half: float  # metres to either side of it
     high: float  # and above the floor
-    misses: dict[str, np.ndarray]  # (frame,): metres from a joint, as it is drawn, to the truth's; a mean over joints
-    strays: dict[str, np.ndarray]  # (frame,): metres that a motion was taken back to the truth's root; 0 if it was not
+    misses: dict[str, np.ndarray]  # (frame,): mean distance of the drawn joints from the truth's, in metres
+    strays: dict[str, np.ndarray]  # (frame,): metres by which a motion was moved to the truth's root, or 0
 
 
 def view_of(skeleton: Skeleton, positions: np.ndarray) -> View:
-    """A camera at the side of a walker and a little before; of someone who stays, it goes by where the hips point."""
+    """A camera beside a walker and slightly ahead; for someone who stays in place, set by the direction of the hips."""
     way = (positions[-1, 0] - positions[0, 0]) * (1 - UP)
     if np.linalg.norm(way) < 0.5:
         bones, side = positions[:, 1:].mean(axis=0), np.array(sides(skeleton))
@@ -50,7 +50,7 @@ def view_of(skeleton: Skeleton, positions: np.ndarray) -> View:
 def shoot(
     skeleton: Skeleton, motions: dict[str, np.ndarray], frames: Sequence[int], columns: Sequence[str] = COLUMNS
 ) -> Shot:
-    """The chosen frames of motions, the truth first, as a camera sees them that goes beside the truth."""
+    """The chosen frames of motions, the truth first, as seen by a camera that moves along with the truth."""
     if not motions or not len(frames):
         raise DataError("there is nothing to draw: no motion or no frame was given")
     for name, motion in motions.items():
@@ -76,7 +76,7 @@ def shoot(
 
 
 def _steps_back(places: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """(frame, 3): from the truth's root to that of a motion which strays, at every frame; zero of one that does not."""
+    """(frame, 3): the offset of a straying motion's root from the truth's at every frame; zero if it does not stray."""
     length = min(len(places), len(truth))
     steps = places[:, 0].copy()
     steps[:length] -= truth[:length, 0]

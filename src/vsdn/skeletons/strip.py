@@ -1,4 +1,4 @@
-"""A strip: a picture with a row a motion and a column a frame."""
+"""Strips: pictures with one row per motion and one column per frame."""
 
 import io
 import textwrap
@@ -21,7 +21,7 @@ from vsdn.skeletons.shots import shoot
 STRIPS = (".png", ".svg", ".pdf")
 STRIP_FRAMES = 8
 STRIP_SCALE = 0.85  # inches a metre
-LABEL = 18  # letters of a line of a name beside a strip's row
+LABEL = 18  # letters per line of a name beside a row
 
 
 def draw_strip(
@@ -35,8 +35,8 @@ def draw_strip(
     seen: np.ndarray | None = None,
     caption: str = "",
 ) -> None:
-    """Nothing; a picture with a row a motion, the truth first, and a column a frame. With `seen`, which tells the
-    frames that were shown to who made the motions, these are a line on top, and a column says if its frame is one."""
+    """Draws a picture with one row per motion, the truth first, and one column per frame. With `seen`, which marks the
+    frames that were visible to the models, a line on top shows these, and each column says whether its frame is one."""
     check_suffix(path, STRIPS)
     check_fps(1.0 if fps is None else fps)
     chosen = _even(motions, STRIP_FRAMES) if frames is None else frames
@@ -63,13 +63,13 @@ def draw_strip(
 
 
 def _even(motions: dict[str, np.ndarray], count: int) -> list[int]:
-    """So many frames evenly from the first to the last that all motions have."""
+    """`count` frames, evenly spaced from the first to the last that all motions have."""
     length = min(map(len, motions.values()), default=0)
     return np.unique(np.linspace(0, length - 1, min(count, length)).round().astype(int)).tolist()
 
 
 def _draw_line(place: Axes, seen: np.ndarray, frames: Sequence[int], fps: float | None) -> None:
-    """Nothing; all frames in a line: a dark stroke where one was seen, a mark above those that are drawn."""
+    """Draws all frames along a line: a dark stroke for a visible one, a mark above those that are drawn."""
     unit = 1 if fps is None else fps
     place.vlines(np.flatnonzero(seen) / unit, 0, 1, color="0.35", lw=1.0)
     place.plot(np.array(frames) / unit, np.full(len(frames), 1.35), "v", color="0.1", ms=5, clip_on=False)
@@ -81,7 +81,7 @@ def _draw_line(place: Axes, seen: np.ndarray, frames: Sequence[int], fps: float 
 
 
 def _bytes_of(picture: Figure, kind: str) -> bytes:
-    """The picture as a file; as a PNG in few colours, by which it is a fraction in size."""
+    """The picture as the bytes of a file; a PNG is reduced to few colours, which makes it much smaller."""
     whole, few = io.BytesIO(), io.BytesIO()
     picture.savefig(whole, format=kind, dpi=130)
     if kind != "png":

@@ -1,1 +1,1 @@
-"""Tables: any frame or file in, checked once at the border; frames of the same kind out."""
+"""Tables: reads any frame or file, checks it once on entry, and returns frames of the same kind."""

@@ -1,4 +1,4 @@
-"""One column of a user's table as numbers or times, or a refusal that says where and what."""
+"""Reads one column of a user's table as numbers or times, or refuses it, saying where and why."""
 
 import bisect
 import dataclasses
@@ -21,14 +21,14 @@ FITTED = "as in the table that the model was fitted to"
 
 
 class Rows(NamedTuple):
-    """The user's rows, to say where a fault is."""
+    """The user's rows, for error messages that say where a fault is."""
 
     ids: pa.ChunkedArray | None = None
     times: pa.ChunkedArray | None = None
     noun: str = "row"
 
     def key(self, row: int) -> str:
-        """The id and time of a row, as far as it has them."""
+        """The id and time of a row, as far as they are known, for an error message."""
         cells = [("id", self.ids), ("time", self.times)]
         known = [f"{what} {shorten(cell(c, row))}" for what, c in cells if c is not None and c[row].is_valid]
         return f" ({', '.join(known)})" if known else ""
@@ -41,15 +41,15 @@ class Rows(NamedTuple):
 
 
 def cell(column: pa.ChunkedArray, row: int) -> object:
-    """One cell as Python has it, without the nanoseconds, which Python's datetime cannot hold."""
+    """One cell as a Python value, without nanoseconds, which Python's datetime cannot hold."""
     kind = column.type
     scalar = column[row].cast(pa.timestamp("us", kind.tz), safe=False) if pa.types.is_timestamp(kind) else column[row]
     return scalar.as_py()
 
 
 def as_names(column: pa.ChunkedArray, *, trim: bool) -> pa.ChunkedArray:
-    """Ids or names of variables as what arrow can tell apart: as texts, without the spaces around them if `trim`, where
-    they are texts or of a kind of their own (UUIDs)."""
+    """Ids or variable names in a type that arrow can compare: as texts, stripped of surrounding spaces if `trim`, if
+    they are texts or of an extension type (UUIDs)."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         column = pa.chunked_array([[None if name is None else str(name) for name in column.to_pylist()]], pa.string())
@@ -74,7 +74,7 @@ def first_empty(column: pa.ChunkedArray) -> int | None:
 
 
 def read_numbers(column: pa.ChunkedArray, name: str, rows: Rows) -> np.ndarray:
-    """float64, NaN where empty; true and false are 1 and 0."""
+    """The column as float64, NaN where empty; true and false are 1 and 0."""
     if _is_text(column.type):
         column = _parse(column, NUMBER_TYPES, name, rows, "a number or an empty cell")
     if pa.types.is_boolean(column.type):
@@ -101,7 +101,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _parse(texts: pa.ChunkedArray, types: tuple, name: str, rows: Rows, wanted: str) -> pa.ChunkedArray:
-    """The texts in the first of the types that fits them all."""
+    """The texts converted to the first of the types that fits them all."""
     if (parsed := _cast(texts, types)) is not None:
         return parsed
     texts = compute.utf8_trim_whitespace(texts)
@@ -128,7 +128,7 @@ def _cast(texts: pa.ChunkedArray, types: tuple) -> pa.ChunkedArray | None:
 def read_times(
     column: pa.ChunkedArray, name: str, rows: Rows, axis: TimeAxis | None, unit: Unit
 ) -> tuple[np.ndarray, TimeAxis]:
-    """float64 times in the unit (of `axis`, where given), and what they are."""
+    """Times as float64 in the unit (of `axis`, if given), and their axis."""
     if _is_text(column.type):
         column = _parse_times(column, name, rows)
     if (row := first_empty(column)) is not None:
@@ -149,7 +149,7 @@ def read_times(
 
 
 def _parse_times(texts: pa.ChunkedArray, name: str, rows: Rows) -> pa.ChunkedArray:
-    """Numbers or dates, whichever the first text looks like."""
+    """The texts as numbers or dates, whichever the first one looks like."""
     sample = "".join(texts.drop_null()[:1].to_pylist())
     if re.match(r"\s*\d{4}-\d", sample):
         return _parse(texts, DATE_TYPES, name, rows, f"{ISO_DATE}, with a time zone in every row or in none,")
@@ -157,7 +157,7 @@ def _parse_times(texts: pa.ChunkedArray, name: str, rows: Rows) -> pa.ChunkedArr
 
 
 def _dates(column: pa.ChunkedArray, name: str, axis: TimeAxis | None, found: TimeAxis) -> tuple[np.ndarray, TimeAxis]:
-    """Dates as numbers; where the model's table had a time zone and these have none, they are clock times there."""
+    """Dates as numbers; if the model's table had a time zone and these have none, they are local times in that zone."""
     zone = column.type.tz if pa.types.is_timestamp(column.type) else None
     whole_days = pa.types.is_date(column.type)
     if zone and axis is not None and axis.timezone is None:

@@ -1,4 +1,4 @@
-"""Tables of any kind as arrow columns, and back: what carries a table. What it means is read in `frames`."""
+"""Reads tables of any kind as arrow columns, and writes them; `frames` interprets the columns."""
 
 import contextlib
 import csv
@@ -25,14 +25,14 @@ from narwhals.exceptions import DuplicateError
 from vsdn.errors import DataError
 from vsdn.files import is_special, replacing
 
-compute: Any = pyarrow.compute  # its functions are made at import, where no type checker sees them
+compute: Any = pyarrow.compute  # its functions are created at import, unseen by type checkers
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-ROW_INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas leaves behind when it writes its index
+ROW_INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # names that pandas gives to a written row index
 
 
 class Source(NamedTuple):
-    """A table as it came: columns, and how errors and answers should refer to it."""
+    """A table as it was given: its columns, and how to name it in errors and return answers in its kind."""
 
     table: pa.Table
     backend: str = "pyarrow"  # pandas, polars or pyarrow
@@ -42,7 +42,7 @@ class Source(NamedTuple):
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """A block whose refusals begin with the file's name, where there is a file."""
+        """A block whose errors start with the file's name, if there is a file."""
         try:
             yield
         except DataError as error:
@@ -52,13 +52,13 @@ class Source(NamedTuple):
 
 
 def shorten(value: Any, width: int = 60) -> str:
-    """The value as Python writes it (hence on one line), cut to `width` characters."""
+    """The value's repr (hence on one line), cut to `width` characters."""
     text = repr(value) if isinstance(value, str) else " ".join(str(value).split())
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def listing(values: Iterable[Any], most: int = 8) -> str:
-    """Names or ids in one line, the first `most` of them."""
+    """The first `most` names or ids, on one line."""
     shown = [shorten(value) for value in itertools.islice(values, most + 1)]
     return ", ".join(shown[:most] + ["…"] * (len(shown) > most))
 
@@ -67,7 +67,7 @@ def listing(values: Iterable[Any], most: int = 8) -> str:
 
 
 def load(source: Any) -> Source:
-    """The table of a path or frame, with at least one row, unique column names and no row index."""
+    """The columns of a path or frame, with at least one row, unique names and no row index."""
     found = _read_file(Path(source)) if isinstance(source, str | os.PathLike) else _from_frame(source)
     with found.named():
         names = found.table.column_names
@@ -108,7 +108,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _read_csv(path: Path, delimiter: str) -> Source:
-    """Every column as text: arrow guesses a type from the first block alone, and refuses what comes later."""
+    """Every column as text: arrow infers a type from the first block only, and rejects later values that do not fit."""
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
     if not data or data.isspace():
@@ -120,7 +120,7 @@ def _read_csv(path: Path, delimiter: str) -> Source:
         _check_separator(path, names, delimiter)
         table = pa_csv.read_csv(
             pa.BufferReader(data),
-            pa_csv.ReadOptions(use_threads=False),  # no slower on two cores, and errors then carry their row
+            pa_csv.ReadOptions(use_threads=False),  # no slower on two cores, and errors then name their row
             pa_csv.ParseOptions(delimiter=delimiter),
             pa_csv.ConvertOptions(
                 column_types={name: pa.string() for name in names}, null_values=[""], strings_can_be_null=True
@@ -134,14 +134,14 @@ def _read_csv(path: Path, delimiter: str) -> Source:
 
 
 def _check_separator(path: Path, names: list[str], delimiter: str) -> None:
-    """Refuses a header that is one name to us, and several to whoever wrote it."""
+    """Refuses a header that we read as one name but that was probably meant as several."""
     for other, called in SEPARATORS.items():
         if len(names) == 1 and other != delimiter and other in names[0]:
             raise DataError(f"{path}: {SEPARATORS[delimiter]} were expected, but {called} seem to separate the columns")
 
 
 def _check_quotes(path: Path, data: bytes, delimiter: str) -> None:
-    """Refuses a quote that opens a cell and is never closed, which arrow takes for a whole last cell."""
+    """Refuses a quote that opens a cell and is never closed, which arrow would take as a long last cell."""
     last = data.rfind(b'"')
     opens = last == 0 or data[last - 1 : last] in (delimiter.encode(), b"\n", b"\r", b'"')
     if opens and data.count(b'"') % 2:
@@ -150,7 +150,7 @@ def _check_quotes(path: Path, data: bytes, delimiter: str) -> None:
 
 
 def _retell(data: bytes, error: Exception) -> str:
-    """What is wrong with a CSV file, of arrow's error."""
+    """What is wrong with a CSV file, from arrow's error."""
     try:
         data.decode()
     except UnicodeDecodeError as fault:
@@ -183,12 +183,12 @@ def _from_frame(source: Any) -> Source:
 
 
 def _columns(frame: Any) -> Iterator[Any]:
-    """The columns of a frame, which may be a lazy one."""
+    """The columns of a frame, which may be lazy."""
     return (frame.collect() if isinstance(frame, nw.LazyFrame) else frame).iter_columns()
 
 
 def _index_levels(frame: Any) -> list[Any]:
-    """The levels of a pandas index that have a name, as columns; a column of the same name goes before."""
+    """The named levels of a pandas index, as columns; an ordinary column of the same name takes precedence."""
     if not frame.implementation.is_pandas():
         return []
     index = frame.to_native().index
@@ -210,7 +210,7 @@ def _to_arrow(column: Any) -> pa.Array | pa.ChunkedArray:
 
 
 def from_objects(values: Iterable[Any]) -> pa.Array:
-    """Python objects as one column: as text if of several kinds, which arrow refuses or (dates) silently cuts."""
+    """Python objects as one column: as text if of mixed types, which arrow rejects or (dates) silently truncates."""
     values = list(values)
     dates = [value for value in values if isinstance(value, date) and value == value]  # not NaT
     kinds = {(isinstance(value, datetime), getattr(value, "tzinfo", None) is None) for value in dates}
@@ -221,7 +221,7 @@ def from_objects(values: Iterable[Any]) -> pa.Array:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The table without the types that arrow's own functions do not all know: dictionaries and string views."""
+    """The table without types that some arrow functions do not support: dictionaries and string views."""
     for i, field in enumerate(table.schema):
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         kind = pa.large_string() if pa.types.is_string_view(kind) else kind
@@ -234,7 +234,7 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def to_frame(columns: Mapping[str, np.ndarray], backend: str, *, timezone: str | None = None) -> Any:
-    """A pandas, polars or pyarrow table of these columns; NaN becomes empty, and datetimes are put in `timezone`."""
+    """A pandas, polars or pyarrow table of these columns; NaN becomes null, and datetimes are put in `timezone`."""
     arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
     if timezone is not None:
         zoned = pa.timestamp("us", timezone)
@@ -243,7 +243,7 @@ def to_frame(columns: Mapping[str, np.ndarray], backend: str, *, timezone: str |
 
 
 def write_frame(frame: Any, path: str | os.PathLike[str]) -> None:
-    """Writes CSV or Parquet, by suffix, so that `path` holds either what it held before or the whole table."""
+    """Writes CSV or Parquet, by suffix; `path` always holds either its old content or the whole table."""
     path = Path(path)
     check_suffix(path)
     table = _from_frame(frame).table
@@ -256,13 +256,13 @@ def write_frame(frame: Any, path: str | os.PathLike[str]) -> None:
 
 
 def check_suffix(path: Path) -> None:
-    """Nothing, or an error: only .csv, .parquet, and what is no file at all (as CSV) can be written."""
+    """Refuses a suffix other than .csv and .parquet; devices and pipes are allowed (as CSV)."""
     if path.suffix.lower() not in (".csv", ".parquet") and not is_special(path):
         raise DataError(f"a file ending in .csv or .parquet was expected, not {path}")
 
 
 def csv_bytes(frame: Any) -> bytes:
-    """The frame as the text of a CSV file."""
+    """The frame as CSV text."""
     buffer = io.BytesIO()
     _write_csv(_from_frame(frame).table, buffer)
     return buffer.getvalue()
@@ -273,7 +273,7 @@ def _write_parquet(table: pa.Table, file: BinaryIO) -> None:
 
 
 def _write_csv(table: pa.Table, file: BinaryIO) -> None:
-    """Quotes only where a name or a text needs them, and no fractions of a second where there are none."""
+    """Writes CSV with quotes only where needed, and without fractions of a second where there are none."""
     for i, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
             with contextlib.suppress(pa.ArrowInvalid):

@@ -1,4 +1,4 @@
-"""The border: any table in, any table out. What a table can have wrong is found here, once, and named."""
+"""The entry point of tables: any table in, any table out. Every fault in a table is found and named here."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -43,10 +43,10 @@ PAIRED = re.compile(r"(value|mask)_(.+)", re.IGNORECASE)  # the published layout
 
 @dataclass(frozen=True)
 class Columns:
-    """The names that the user gives; None means recognised: named as in the table that a model was fitted to, or else
-    by the role, whatever the case."""
+    """The column names that the user gives; None means recognised: by the name in the table that the model was fitted
+    to, else by role, ignoring case."""
 
-    __pydantic_config__: ClassVar = {"extra": "forbid"}  # where a run's file holds them
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # for when they are read from a run's file
 
     id: str | None = None
     time: str | None = None
@@ -64,8 +64,8 @@ def read_table(
     unit: Unit = "day",
 ) -> Table:
     """The checked table of a path or frame; `variables` and `axis` are those of the model that it must fit, `known` the
-    names that its columns had."""
-    if isinstance(source, Table):  # checked before
+    column names of the model's table."""
+    if isinstance(source, Table):  # already checked
         return _fitting(source, variables, axis)
     found = load(source)
     with found.named():
@@ -76,7 +76,7 @@ def read_table(
 
 
 def _fitting(table: Table, variables: tuple[str, ...] | None, axis: TimeAxis | None) -> Table:
-    """A checked table, if it is one of this model's variables and kind of time."""
+    """A checked table, if it has this model's variables and kind of time."""
     if variables is not None and table.variables != variables:
         raise DataError(f"the model's variables are {listing(variables)}, the table's {listing(table.variables)}")
     if axis is not None and axis.kind != table.axis.kind:
@@ -85,7 +85,7 @@ def _fitting(table: Table, variables: tuple[str, ...] | None, axis: TimeAxis | N
 
 
 def table_frame(table: Table) -> Any:
-    """A table as a wide frame of its own kind: id, time, a column a variable, empty where nothing was seen."""
+    """A table as a wide frame of its own kind: id, time, one column per variable, empty where nothing was observed."""
     layout = table.layout
     cells = np.where(table.mask, table.values, np.nan)
     columns = answer_columns(
@@ -97,7 +97,7 @@ def table_frame(table: Table) -> Any:
 
 
 def answer_columns(*columns: tuple[str | None, np.ndarray]) -> dict[str, np.ndarray]:
-    """These columns by name, without those that have none; a name that comes twice is refused."""
+    """These columns by name, without unnamed ones; refuses duplicate names."""
     named: dict[str, np.ndarray] = {}
     for name, cells in columns:
         if name in named:
@@ -113,7 +113,7 @@ def answer_columns(*columns: tuple[str | None, np.ndarray]) -> dict[str, np.ndar
 def read_queries(
     source: Any, *, axis: TimeAxis, columns: Columns = Columns(), known: Columns = Columns()
 ) -> tuple[np.ndarray | None, np.ndarray]:
-    """The ids (None where there is no id column) and times that are asked for, row by row."""
+    """The ids (None without an id column) and times that are asked for, row by row."""
     found = load(source)
     with found.named():
         layout = _layout(found, Columns(columns.id, columns.time), Columns(known.id, known.time))
@@ -134,7 +134,7 @@ def parse_times(values: Any, axis: TimeAxis) -> np.ndarray:
 
 
 def time_column(times: np.ndarray, axis: TimeAxis) -> np.ndarray:
-    """Times as the user has them: numbers, or datetime64 in UTC (`to_frame` puts `axis.timezone` back)."""
+    """Times as the user's kind: numbers, or datetime64 in UTC (`to_frame` restores `axis.timezone`)."""
     return axis.to_datetimes(times) if axis.kind == "date" else times
 
 
@@ -154,7 +154,7 @@ def _layout(found: Source, columns: Columns, known: Columns) -> Layout:
 
 
 def _find(names: list[str], role: str, given: str | None, known: str | None) -> str | None:
-    """The column of this role: the one that is given, or else one called as is known, or as the role."""
+    """The column with this role: the one that is given, else one with the known name, else one named like the role."""
     if given is not None and given not in names:
         raise DataError(f"a column called {shorten(given)} was expected, but the columns are {listing(names)}")
     if given is not None or known in names:
@@ -166,7 +166,7 @@ def _find(names: list[str], role: str, given: str | None, known: str | None) -> 
 
 
 class Keys(NamedTuple):
-    """Which series each of the user's rows belongs to, and when it was."""
+    """The series and the time of each of the user's rows."""
 
     series: np.ndarray  # index into ids
     ids: np.ndarray
@@ -187,7 +187,7 @@ def _keys(found: Source, layout: Layout, axis: TimeAxis | None, unit: Unit) -> K
 
 
 def _encode(column: pa.ChunkedArray, name: str, rows: Rows, wanted: str) -> tuple[np.ndarray, pa.Array]:
-    """The distinct cells in order of first appearance, and each row's index into them."""
+    """The distinct cells in order of first appearance, and each row's index among them."""
     if (row := first_empty(column)) is not None:
         raise rows.refusal(row, name, wanted)
     if pa.types.is_nested(column.type):
@@ -197,7 +197,7 @@ def _encode(column: pa.ChunkedArray, name: str, rows: Rows, wanted: str) -> tupl
 
 
 def _whole_numbers(texts: pa.Array) -> pa.Array:
-    """The ids of a CSV file as int64 where nothing is lost by it: 007 stays a text."""
+    """The ids of a CSV file as int64 where nothing is lost: 007 stays a text."""
     plain = compute.match_substring_regex(texts, "^(0|-?[1-9][0-9]{0,17})$")
     return texts.cast(pa.int64()) if compute.all(plain).as_py() else texts
 
@@ -206,12 +206,12 @@ def _whole_numbers(texts: pa.Array) -> pa.Array:
 
 
 class Order(NamedTuple):
-    """The user's rows that hold something, sorted by series (in order of first appearance) and time."""
+    """The user's rows with a value, sorted by series (in order of first appearance) and time."""
 
     rows: np.ndarray
     series: np.ndarray
     times: np.ndarray
-    ids: np.ndarray  # of the series that hold something
+    ids: np.ndarray  # of the series with a value
     repeats: np.ndarray  # True where a row has the series and time of the one before
     notes: tuple[str, ...]
 
@@ -221,14 +221,14 @@ def _order(keys: Keys, seen: np.ndarray) -> Order:
     if not len(rows):
         raise DataError("at least one observation was expected, but every value is empty")
     first = np.full(len(keys.ids), len(seen))
-    first[keys.series[rows[::-1]]] = rows[::-1]  # of several assignments the last one stays: the first row
+    first[keys.series[rows[::-1]]] = rows[::-1]  # the last assignment wins: each series' first row
     kept = np.argsort(first)[: np.count_nonzero(first < len(seen))]
     new = np.zeros(len(keys.ids), np.int64)
     new[kept] = np.arange(len(kept))
     series, times = new[keys.series[rows]], keys.times[rows]
     step = np.diff(series)
     if not np.all((step > 0) | ((step == 0) & (np.diff(times) >= 0))):
-        order = np.argsort(times)  # twice as quick as lexsort
+        order = np.argsort(times)  # twice as fast as lexsort
         order = order[np.argsort(series[order], kind="stable")]
         rows, series, times = rows[order], series[order], times[order]
     repeats = np.concatenate([[False], (np.diff(series) == 0) & (np.diff(times) == 0)])
@@ -246,7 +246,7 @@ def _ignored(seen: np.ndarray, unseen_ids: np.ndarray) -> tuple[str, ...]:
 
 
 def _twice(keys: Keys, one: np.ndarray, other: np.ndarray, key: str) -> DataError:
-    """The error for rows `one[i]` and `other[i]` with the same key: it names the pair that is complete first."""
+    """The error for rows `one[i]` and `other[i]` with the same key: it names the first pair to be complete."""
     pair = int(np.argmin(np.maximum(one, other)))
     a, b = sorted((int(one[pair]), int(other[pair])))
     each = f"one row for each {key} was expected, not two"
@@ -291,7 +291,7 @@ def _wide_cells(found: Source, layout: Layout, keys: Keys, variables: tuple[str,
 
 
 def _value_columns(names: list[str]) -> tuple[dict[str, str | None], tuple[str, ...]]:
-    """The column of each variable with the column of its mask, if it has one, and what was ignored."""
+    """The column of each variable and of its mask, if it has one, and notes on what was ignored."""
     if not names:
         raise DataError("a column for each variable was expected, but there are only ids and times")
     found = {name: PAIRED.fullmatch(name) for name in names}
@@ -308,7 +308,7 @@ def _value_columns(names: list[str]) -> tuple[dict[str, str | None], tuple[str, 
 
 
 def _cells(table: pa.Table, name: str, mask_name: str | None, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """One variable's values (0 where unseen) and mask."""
+    """One variable's values (0 where unobserved) and mask."""
     values = read_numbers(table[name], name, rows)
     seen = ~np.isnan(values)
     if mask_name is not None:
@@ -350,7 +350,7 @@ def _long_cells(found: Source, layout: Layout, keys: Keys, variables: tuple[str,
 def _channels(
     column: pa.ChunkedArray, name: str, rows: Rows, variables: tuple[str, ...] | None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Each row's variable as an index, and the variables (in order of first appearance, if none are given)."""
+    """Each row's variable as an index, and the variables (in order of first appearance unless given)."""
     codes, names = _encode(column, name, rows, "the name of a variable")
     names = tuple(str(name) for name in names.to_pylist())
     if variables is None:

@@ -1,4 +1,4 @@
-"""Many sporadic series as flat columns (`Table`), and the scaling that brings them to the model's units."""
+"""Many sporadic series as flat columns (`Table`), and the scaling to the model's units."""
 
 import dataclasses
 import hashlib
@@ -18,11 +18,11 @@ Unit = Literal["second", "minute", "hour", "day", "week"]
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """What a table's times are: plain numbers, or dates counted in `unit` since 1970-01-01."""
+    """The kind of a table's times: plain numbers, or dates counted in `unit` since 1970-01-01."""
 
     kind: Literal["number", "date"] = "number"
     unit: Unit = "day"
-    whole_days: bool = False  # dates without a time of day come back so
+    whole_days: bool = False  # dates without a time of day, to be returned as such
     timezone: str | None = None
 
     @property
@@ -31,34 +31,34 @@ class TimeAxis:
         return SECONDS[self.unit]
 
     def from_datetimes(self, times: np.ndarray) -> np.ndarray:
-        """Numbers of `unit` since 1970-01-01, of datetime64 values."""
+        """datetime64 values as numbers of `unit` since 1970-01-01."""
         return times.astype("datetime64[us]").astype(np.int64) / (1e6 * self.seconds)
 
     def to_datetimes(self, times: np.ndarray) -> np.ndarray:
-        """datetime64[us] values (datetime64[D] where all are whole days and the input was so)."""
+        """Times as datetime64[us] (datetime64[D] if all are whole days and the input was too)."""
         stamps = np.round(times * (1e6 * self.seconds)).astype(np.int64).astype("datetime64[us]")
         days = stamps.astype("datetime64[D]")
         return days if self.whole_days and np.array_equal(days.astype("datetime64[us]"), stamps) else stamps
 
     def show(self, time: float) -> float | str:
-        """A time as JSON has it: a number, or a date in ISO's form, in the axis' time zone where it has one."""
+        """A time as JSON represents it: a number, or an ISO date, in the axis' time zone if it has one."""
         if self.kind == "number":
             return float(time)
         moment = self.to_datetimes(np.array([time]))[0]
-        if isinstance(moment.item(), int):  # of a year that Python's dates do not have
+        if isinstance(moment.item(), int):  # the year is out of range for Python's dates
             return str(moment)
         if self.timezone is None:
             return moment.item().isoformat()
         return pa.scalar(int(moment.astype(np.int64)), pa.timestamp("us", self.timezone)).as_py().isoformat()
 
     def spell(self, time: float) -> str:
-        """A time as a sentence has it: 3 and not 3.0, an epoch's seconds with all their digits."""
+        """A time as text in a sentence: 3 rather than 3.0, seconds since an epoch with all their digits."""
         return f"{time:.15g}" if self.kind == "number" else str(self.show(time))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the user's table was laid out, so that what goes back looks the same."""
+    """The layout of the user's table, so that answers look the same."""
 
     form: Literal["wide", "long"] = "wide"
     id: str | None = "id"  # None: one series, no id column
@@ -72,15 +72,15 @@ class Layout:
 class Table:
     """Checked series side by side: rows `starts[i]:starts[i + 1]` are series i, sorted by time."""
 
-    ids: np.ndarray  # one a series, in order of first appearance
+    ids: np.ndarray  # one per series, in order of first appearance
     starts: np.ndarray  # int64, one more than series
-    times: np.ndarray  # float64, one a row, in the axis' unit
-    values: np.ndarray  # float64 (row, channel); 0 where unseen
-    mask: np.ndarray  # bool (row, channel); True means seen
+    times: np.ndarray  # float64, one per row, in the axis' unit
+    values: np.ndarray  # float64 (row, channel); 0 where unobserved
+    mask: np.ndarray  # bool (row, channel); True means observed
     variables: tuple[str, ...]
     axis: TimeAxis = TimeAxis()
     layout: Layout = Layout()
-    notes: tuple[str, ...] = ()  # what was ignored, counted
+    notes: tuple[str, ...] = ()  # what was ignored, with counts
 
     @property
     def num_series(self) -> int:
@@ -95,7 +95,7 @@ class Table:
         return np.repeat(np.arange(self.num_series), np.diff(self.starts))
 
     def select(self, series: Sequence[int] | np.ndarray) -> "Table":
-        """The same table with these series only, in this order."""
+        """The table with only these series, in this order."""
         series = np.asarray(series, dtype=np.int64)
         lengths = np.diff(self.starts)[series]
         starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -110,7 +110,7 @@ class Table:
         )
 
     def keep_rows(self, keep: np.ndarray) -> "Table":
-        """The same series with only the rows where `keep` is True; a series may be left empty."""
+        """The table with only the rows where `keep` is True; a series may become empty."""
         counts = np.bincount(self.series_of_row[keep], minlength=self.num_series)
         starts = np.concatenate([[0], np.cumsum(counts)])
         return dataclasses.replace(
@@ -118,8 +118,8 @@ class Table:
         )
 
     def with_times(self, series: np.ndarray, times: np.ndarray) -> tuple["Table", np.ndarray]:
-        """The same table with a row, in which nothing was seen, for each time of a series that has none; and the row of
-        each of these times."""
+        """The table with a row without observations at each new time of a series, and the row numbers of these
+        times."""
         whole = np.concatenate([np.stack([self.series_of_row, self.times], 1), np.stack([series, times], 1)])
         rows, place = np.unique(whole, axis=0, return_inverse=True)
         own = place[: len(self.times)]
@@ -131,7 +131,7 @@ class Table:
         return merged, place[len(self.times) :]
 
     def fingerprint(self) -> str:
-        """A hash of all that a model can learn from, to tell whether two tables are the same."""
+        """A hash of everything that a model can learn from, to tell whether two tables are the same."""
         digest = hashlib.sha256(repr((self.variables, [str(i) for i in self.ids.tolist()])).encode())
         for column in (self.starts, self.times, self.values, self.mask):
             digest.update(np.ascontiguousarray(column).tobytes())
@@ -139,7 +139,7 @@ class Table:
 
 
 def empty_table(num_series: int, times: np.ndarray, variables: tuple[str, ...], axis: TimeAxis) -> Table:
-    """So many series with a row at each of these times, in which nothing was seen."""
+    """A table of `num_series` series with a row at each of these times, without observations."""
     shape = (num_series * len(times), len(variables))
     starts = len(times) * np.arange(num_series + 1)
     values, mask = np.zeros(shape), np.zeros(shape, bool)
@@ -148,7 +148,7 @@ def empty_table(num_series: int, times: np.ndarray, variables: tuple[str, ...], 
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """The model's units: values with mean 0 and deviation 1 on the training part, and time counted in `time_scale`."""
+    """The model's units: mean 0 and standard deviation 1 on the training part, times in units of `time_scale`."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -156,7 +156,7 @@ class Scaler:
 
     @classmethod
     def fit(cls, table: Table, time_scale: float | None = None) -> "Scaler":
-        """The scaler of a training table; a variable that never varies, to rounding, keeps its own unit."""
+        """The scaler of a training table; a variable that is constant, up to rounding, keeps its own unit."""
         mean = _means(table)
         square = np.sum((table.values - mean) ** 2, axis=0, where=table.mask) / np.maximum(table.mask.sum(axis=0), 1)
         constant = _reach(table, mean) <= 8 * np.finfo(float).eps * _reach(table)
@@ -180,7 +180,7 @@ class Scaler:
 
 
 def _means(table: Table) -> np.ndarray:
-    """The mean of each variable, to the last digits too, which the sum of many large values loses."""
+    """The mean of each variable, accurate to the last digits, which a plain sum of many large values loses."""
     count = np.maximum(table.mask.sum(axis=0), 1)
     mean = table.values.sum(axis=0, where=table.mask) / count
     lost = np.sum(table.values - mean, axis=0, where=table.mask) / count
@@ -188,19 +188,19 @@ def _means(table: Table) -> np.ndarray:
 
 
 def _reach(table: Table, centre: np.ndarray | float = 0.0) -> np.ndarray:
-    """How far the values of each variable go from its centre."""
+    """The largest distance of each variable's values from its centre."""
     return np.max(np.abs(table.values - centre), axis=0, where=table.mask, initial=0.0)
 
 
 def spans(table: Table) -> np.ndarray:
-    """The time from first to last row, of each series that has more than one."""
+    """The time from first to last row, for each series with more than one."""
     first, last = table.starts[:-1], table.starts[1:] - 1
     long = last > first
     return table.times[last[long]] - table.times[first[long]]
 
 
 def gaps(table: Table) -> np.ndarray:
-    """The time between one row and the next of its series, all of them."""
+    """All times between one row and the next of the same series."""
     same = np.diff(table.series_of_row) == 0
     return np.diff(table.times)[same]
 

@@ -1,4 +1,4 @@
-"""Training: what a run is made of, how memories begin, what a step is shown, and the loop."""
+"""Training: planning a run, initialising memories, augmenting batches, and the loop."""
 
 from vsdn.training.loop import (
     Epoch,

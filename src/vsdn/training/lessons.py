@@ -1,4 +1,4 @@
-"""Lessons: what of a batch a step or a score is shown, and what of it is to be foretold."""
+"""Augmentation: which part of a batch a training step or a score sees, and which part it must predict."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from vsdn.grids.grid import Grid, since, until
 
 
 def cut(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
-    """The batch with each series, by a coin of this `share`, ended after one of its rows."""
+    """The batch with each series, with probability `share`, truncated after a random one of its rows."""
     if share == 0:
         return batch
 
@@ -25,7 +25,7 @@ def cut(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
 
 
 def begin(batch: Batch, share: float, least: int, *, key: PRNGKeyArray) -> Batch:
-    """The batch with each series, by a coin of this `share`, begun at a row that leaves so many at `least`."""
+    """The batch with each series, with probability `share`, started at a random row with at least `least` rows left."""
     if share == 0:
         return batch
 
@@ -39,9 +39,9 @@ def begin(batch: Batch, share: float, least: int, *, key: PRNGKeyArray) -> Batch
 
 
 def hide(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
-    """The batch with rows that the memory is not told of, this `share` of them: from none of a series to twice as many.
+    """The batch with this `share` of the rows hidden from the memory, varying by series from none to twice as many.
 
-    What the memory knows, a latent path need not carry. Rows that it is not told of are explained by the path alone.
+    What the memory knows, a latent path need not carry; hidden rows must be explained by the path alone.
     """
     if share == 0:
         return batch
@@ -52,7 +52,7 @@ def hide(batch: Batch, share: float, *, key: PRNGKeyArray) -> Batch:
 
 
 def give(batch: Batch, num_rows: int | None) -> Batch:
-    """The batch with no more than the first rows of each series told, so many; from them all others are foretold."""
+    """The batch with only the first `num_rows` rows of each series visible to the memory; the others are predicted."""
     if num_rows is None:
         return batch
     first = jnp.cumsum(batch.grid.mask.any(axis=2), axis=1, dtype=jnp.int32) <= num_rows
@@ -61,12 +61,12 @@ def give(batch: Batch, num_rows: int | None) -> Batch:
 
 
 def shift(batch: Batch, deviation: float, *, key: PRNGKeyArray) -> Batch:
-    """The batch with its series shifted, each variable of a series by as much in all of its rows."""
+    """The batch with its series shifted, each variable of a series by the same amount in all of its rows."""
     return _shift(batch, batch.grid.mask, deviation, key=key)
 
 
 def shift_given(batch: Batch, deviation: float, *, key: PRNGKeyArray) -> Batch:
-    """The batch with the rows that are told shifted, each variable of a series by as much in all of them."""
+    """The batch with the visible rows shifted, each variable of a series by the same amount in all of them."""
     if batch.grid.told is None:
         return batch
     return _shift(batch, batch.grid.told[..., None] & batch.grid.mask, deviation, key=key)
@@ -81,10 +81,9 @@ def _shift(batch: Batch, shifted: Bool[Array, "batch point channel"], deviation:
 
 
 def stretch(batch: Batch, deviation: float, rest: Float[Array, " channel"], *, key: PRNGKeyArray) -> Batch:
-    """The batch with each series run at a pace of its own, whose logarithm has this `deviation`.
+    """The batch with each series run at a random pace, whose logarithm has this standard deviation.
 
-    `rest` is what each variable that is a rate would be if nothing moved, NaN for the others: as a series runs faster,
-    so its rates grow.
+    `rest` is the value at rest of each variable that is a rate, NaN for the others: rates scale with the pace.
     """
     if deviation == 0:
         return batch
@@ -96,7 +95,7 @@ def stretch(batch: Batch, deviation: float, rest: Float[Array, " channel"], *, k
 
 
 def known(batch: Batch) -> Batch:
-    """The batch with each series ended before the first of its rows that count for the validation score."""
+    """The batch with each series truncated before the first of its rows that count for the validation score."""
 
     def end(grid: Grid, scored: Bool[Array, " row"]) -> Grid:
         is_known = grid.mask[grid.rows].any(axis=1) & ~scored
@@ -106,14 +105,14 @@ def known(batch: Batch) -> Batch:
 
 
 def thinned(batch: Batch, num_rows: int | None) -> Batch:
-    """The batch with so many rows a series, evenly spread, to be foretold; all is still seen."""
+    """The batch with `num_rows` evenly spread rows per series to be predicted; all rows remain visible."""
     if num_rows is None or num_rows >= batch.scored.shape[1]:
         return batch
 
     def some(grid: Grid, scored: Array) -> tuple[Array, Array]:
         last = jnp.maximum(jnp.sum(grid.mask.any(axis=1)) - 1, 0)
         number = jnp.arange(num_rows) * last // max(num_rows - 1, 1)
-        first = jnp.diff(number, prepend=-1) > 0  # of a short series no row counts twice
+        first = jnp.diff(number, prepend=-1) > 0  # in a short series no row counts twice
         return grid.rows[number], scored[number] & first
 
     rows, scored = jax.vmap(some)(batch.grid, batch.scored)

@@ -1,4 +1,4 @@
-"""One loop for every model and objective: state in, state out; logging and stopping are the caller's `for`."""
+"""One loop for every model and objective: a function from state to state; logging and stopping are up to the caller."""
 
 import functools
 import math
@@ -25,15 +25,15 @@ from vsdn.training import lessons, objectives
 
 
 class TrainState(NamedTuple):
-    """All that a run needs to go on as if it had never stopped; noise and data order follow from seed and step."""
+    """Everything needed to resume a run exactly; noise and data order follow from seed and step."""
 
     params: Any  # the model's arrays
     opt_state: Any
-    step: Int[Array, ""]  # batches seen
+    step: Int[Array, ""]  # number of batches so far
     epoch: Int[Array, ""]  # epochs finished, validation included
-    loss_sum: Float[Array, ""]  # over the finite steps of this epoch
-    finite: Int[Array, ""]  # how many they are
-    skipped: Int[Array, ""]  # steps without a finite loss and gradient, in all
+    loss_sum: Float[Array, ""]  # sum over the finite steps of this epoch
+    finite: Int[Array, ""]  # the number of finite steps
+    skipped: Int[Array, ""]  # total number of steps without a finite loss and gradient
     skipped_in_row: Int[Array, ""]
     best_params: Any
     best_score: Float[Array, ""]
@@ -41,20 +41,20 @@ class TrainState(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """What one epoch came to; scores are nats an observed value."""
+    """The record of one epoch; scores are in nats per observed value."""
 
     epoch: int
     step: int
     loss: float  # minus the bound, on the training part
-    valid_nll: float  # of each row foretold from the rows before it, on the validation part
-    best_nll: float  # the best score so far: that NLL, or minus the bound or the CRPS where this is what is chosen by
+    valid_nll: float  # of each row predicted from the rows before it, on the validation part
+    best_nll: float  # the best score so far: this NLL, or the loss or CRPS if selected by that
     best_epoch: int
     skipped: int
-    valid_loss: float = math.inf  # minus the bound, on the validation part, where it is asked for
-    valid_crps: float = math.inf  # as `valid_nll`, in deviations of each variable, where this is what is chosen by
+    valid_loss: float = math.inf  # minus the bound, on the validation part, if requested
+    valid_crps: float = math.inf  # as `valid_nll`, in each variable's standard deviations, if selected by CRPS
 
     def moved(self, loss: float, nll: float, *, by: str | None) -> "Epoch":
-        """The record with its scores in other units: what `Batches.log_unit` says is added, but to a CRPS."""
+        """The record with its scores in other units: `Batches.log_unit` is added to all but the CRPS."""
         valid = {
             "valid_nll": self.valid_nll + nll,
             "best_nll": self.best_nll + (0.0 if by == "crps" else nll),
@@ -64,7 +64,7 @@ class Epoch(NamedTuple):
 
 
 def make_optimiser(settings: TrainingSettings, num_steps: int) -> optax.GradientTransformation:
-    """AdamW with clipping; the learning rate warms up, then falls along a cosine or stays."""
+    """AdamW with clipping; the learning rate warms up, then follows a cosine or stays constant."""
     warmup = min(settings.lr_warmup, num_steps // 4)
     peak = settings.learning_rate
     if settings.schedule == "cosine":
@@ -77,7 +77,7 @@ def make_optimiser(settings: TrainingSettings, num_steps: int) -> optax.Gradient
 
 
 def _decaying(params: Any) -> Any:
-    """Which parameters decay: all but those of keepers that training leaves alone."""
+    """Which parameters have weight decay: all but those of keepers that training leaves alone."""
     is_settled = lambda part: isinstance(part, AbstractKeeper) and part.settled
     flags = lambda part: jax.tree.map(lambda _: not is_settled(part), part)
     return jax.tree.map(flags, params, is_leaf=is_settled)
@@ -85,7 +85,7 @@ def _decaying(params: Any) -> Any:
 
 def init(model: AbstractModel, optimiser: optax.GradientTransformation) -> TrainState:
     """The state before the first step."""
-    strong = lambda leaf: jnp.asarray(leaf, leaf.dtype)  # a weakly typed array would have `update` compiled again
+    strong = lambda leaf: jnp.asarray(leaf, leaf.dtype)  # a weakly typed array would recompile `update`
     params = jax.tree.map(strong, eqx.filter(model, eqx.is_inexact_array))
     zero, count = jnp.zeros(()), jnp.zeros((), jnp.int32)
     return TrainState(
@@ -104,13 +104,13 @@ def init(model: AbstractModel, optimiser: optax.GradientTransformation) -> Train
 
 
 def first_state(model: AbstractModel, batches: Batches, settings: Settings) -> TrainState:
-    """The state with which `train` begins a run of these settings."""
+    """The state in which `train` starts a run with these settings."""
     steps = len(batches.epoch()) * (settings.training.epochs or 0)
     return init(model, make_optimiser(settings.training, steps))
 
 
 def bound(evidence: Evidence, beta: Float[Array, ""], settings: ObjectiveSettings) -> Float[Array, ""]:
-    """The bound of one series that the settings ask for."""
+    """The bound of one series that the settings select."""
     if settings.objective == "vae":
         return objectives.vae(evidence, beta)
     return objectives.mixed(evidence, settings.alpha, beta)
@@ -119,7 +119,7 @@ def bound(evidence: Evidence, beta: Float[Array, ""], settings: ObjectiveSetting
 def mean_loss(
     model: AbstractModel, batch: Batch, beta: Float[Array, ""], *, settings: ObjectiveSettings, key: PRNGKeyArray
 ) -> Float[Array, ""]:
-    """Minus the bound, an observed value of the batch."""
+    """Minus the bound, per observed value of the batch."""
     keys = jr.split(key, batch.weight.shape[0])
     if settings.save_memory and isinstance(model, VSDN):
         evidence = segments.batch_evidence(model, batch.grid, num_samples=settings.num_paths, keys=keys)
@@ -133,14 +133,14 @@ def mean_loss(
 def make_update(
     static: Any, optimiser: optax.GradientTransformation, settings: Settings, num_batches: int, rest: np.ndarray
 ) -> Callable[[TrainState, Batch], TrainState]:
-    """One step: a finite loss and gradient move the weights, any other is skipped and counted."""
+    """One training step: a finite loss and gradient update the weights, any other is skipped and counted."""
     objective = settings.objective
     warmup_steps = max(objective.kl_warmup * num_batches, 1)
 
     @jax.jit
     def update(state: TrainState, batch: Batch) -> TrainState:
         seed_key = jr.key(settings.training.seed)
-        key, cut_key = jr.fold_in(seed_key, state.step), jr.fold_in(seed_key, ~state.step)  # no step is numbered so
+        key, cut_key = jr.fold_in(seed_key, state.step), jr.fold_in(seed_key, ~state.step)  # no step has this number
         beta = objective.beta * jnp.minimum((state.step + 1) / warmup_steps, 1.0)
         batch = teach(batch, settings.training, rest, key=cut_key)
         loss_of = lambda params: mean_loss(eqx.combine(params, static), batch, beta, settings=objective, key=key)
@@ -163,8 +163,8 @@ def make_update(
 
 
 def teach(batch: Batch, settings: TrainingSettings, rest: np.ndarray, *, key: PRNGKeyArray) -> Batch:
-    """The batch as a step of training is shown it."""
-    least = (settings.given_rows or 1) + 1  # one of them is foretold from the others
+    """The batch as a training step sees it, augmented."""
+    least = (settings.given_rows or 1) + 1  # one of them is predicted from the others
     cut_key, hide_key, begin_key, given_key, stretch_key, shift_key = jr.split(key, 6)
     batch = lessons.begin(batch, settings.begin_share, least, key=begin_key)
     batch = lessons.stretch(batch, settings.stretch, jnp.asarray(rest, batch.grid.dt.dtype), key=stretch_key)
@@ -175,18 +175,18 @@ def teach(batch: Batch, settings: TrainingSettings, rest: np.ndarray, *, key: PR
     return lessons.shift_given(batch, settings.given_shift, key=given_key)
 
 
-rough_crps = functools.partial(metrics.crps, num_nodes=32)  # to tell epochs apart
+rough_crps = functools.partial(metrics.crps, num_nodes=32)  # accurate enough to compare epochs
 
 
 def make_score(
     static: Any, settings: TrainingSettings, of: Callable[..., Array] = metrics.nll
 ) -> Callable[[Any, Batches], float]:
-    """The validation score of some weights: the mean `of` each scored value, foretold from the rows before it."""
+    """The validation score of given weights: the mean `of` each scored value, predicted from the rows before it."""
 
     @jax.jit
     def score_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
         model, batch = eqx.combine(params, static), lessons.give(batch, settings.given_rows)
-        if isinstance(model, AbstractLatent):  # a forecast of theirs is a reading of the whole past
+        if isinstance(model, AbstractLatent):  # each of their forecasts reads the whole past
             batch = lessons.thinned(batch, settings.valid_rows)
         keys = jr.split(jr.key(settings.seed), batch.weight.shape[0])
         mixtures = model.batch_predict(batch.grid, num_samples=settings.valid_paths, keys=keys)
@@ -205,8 +205,8 @@ def make_score(
 
 
 def make_bound(static: Any, settings: Settings) -> Callable[[Any, Batches], float]:
-    """Minus the bound of some weights, a scored value, that the settings ask for; the same noise every time. Where the
-    last rows of a series are scored, it is that of the whole series less that of the rows before them."""
+    """Minus the bound that the settings select, per scored value, for given weights; always with the same noise. Where
+    the last rows of a series are scored: the bound of the whole series less that of the rows before them."""
 
     @jax.jit
     def sum_batch(params: Any, batch: Batch) -> tuple[Array, Array]:
@@ -233,7 +233,7 @@ def make_bound(static: Any, settings: Settings) -> Callable[[Any, Batches], floa
 
 
 def why_ended(state: TrainState, settings: TrainingSettings) -> str | None:
-    """Why a run with this state is over; None while it is not."""
+    """The reason why a run in this state is over; None while it is not."""
     if int(state.skipped_in_row) >= settings.max_skipped:
         return f"{int(state.skipped_in_row)} steps in a row had no finite gradient"
     if int(state.epoch) >= (settings.epochs or 0):
@@ -246,7 +246,7 @@ def why_ended(state: TrainState, settings: TrainingSettings) -> str | None:
 def train(
     model: AbstractModel, batches: Batches, valid: Batches, settings: Settings, state: TrainState
 ) -> Iterator[tuple[TrainState, Epoch | None]]:
-    """The state after every step, and once more after every epoch together with what it came to."""
+    """Yields the state after every step, and after every epoch once more together with its record."""
     training, num_batches = settings.training, len(batches.epoch())
     optimiser = make_optimiser(training, num_batches * (training.epochs or 0))
     static = eqx.partition(model, eqx.is_inexact_array)[1]
@@ -265,17 +265,17 @@ def train(
                 state = update(state, batches.load(series))
                 yield state, None
                 if gone(state):
-                    break  # the epoch ends here, and its record says so
+                    break  # ends the epoch early, which its record shows
         nll, loss, crps = (each(state.params, valid) for each in (score, valid_loss, valid_crps))
         state, record = _finish_epoch(state, {"bound": loss, "crps": crps}.get(by or "", nll), keep=by == "last")
         yield state, record._replace(valid_nll=nll, valid_loss=loss, valid_crps=crps)
 
 
 def _finish_epoch(state: TrainState, score: float, *, keep: bool) -> tuple[TrainState, Epoch]:
-    """The state with its best weights kept, or these anyway, its epoch counted, and the record of it."""
+    """The state with its best weights kept (or these in any case) and its epoch counted, and the epoch's record."""
     epoch = int(state.epoch) + 1
     loss = float(state.loss_sum) / max(int(state.finite), 1)
-    rounded = jnp.asarray(score, state.best_score.dtype)  # before it is compared: the same again is no better
+    rounded = jnp.asarray(score, state.best_score.dtype)  # rounded before comparing: an equal score is no improvement
     if keep or rounded < state.best_score:
         best_epoch = jnp.asarray(epoch, jnp.int32)
         state = state._replace(best_params=state.params, best_score=rounded, best_epoch=best_epoch)

@@ -1,4 +1,4 @@
-"""The bounds that models are trained on: functions of the evidence of one series."""
+"""The training bounds, as functions of the evidence of one series."""
 
 import jax.numpy as jnp
 from jax.nn import logsumexp

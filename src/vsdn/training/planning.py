@@ -1,4 +1,4 @@
-"""From a table and settings to what a training run needs: open settings chosen, parts held out, batches made."""
+"""From a table and settings to a training plan: chooses open settings, holds out a validation part, makes batches."""
 
 from typing import NamedTuple
 
@@ -14,12 +14,12 @@ from vsdn.tables.frames import parse_times
 from vsdn.tables.table import Scaler, Table, TimeAxis, default_max_step, default_time_scale
 
 PERIODS = {"hour": 3600.0, "day": 86400.0, "week": 604800.0, "month": 2629746.0, "year": 31556952.0}  # seconds
-ENOUGH_SERIES = 10  # to hold out whole series; with fewer, the last rows of each are held out
-NETWORKS = (*able("spread_memory"), "gru-decay")  # the models whose densities are told by networks
+ENOUGH_SERIES = 10  # with fewer, the last rows of each series are held out, not whole series
+NETWORKS = (*able("spread_memory"), "gru-decay")  # the models whose densities come from networks
 REFUSED = ("save_memory", "hide_share", "given_rows")  # by models that cannot use them; other settings they ignore
-WINDOW = 200  # rows of a training piece, where a series is more than twice as long
+WINDOW = 200  # rows per training piece, if a series is more than twice as long
 
-# A model that reads a series from its end foretells from beginnings of it, so it must learn to read beginnings.
+# A model that reads a series from its end predicts from prefixes of it, so it must be trained on prefixes.
 CUT_SHARES = {"latent-ode": 1.0, "latent-sde": 1.0}
 
 
@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Everything that a run is made of, but the model."""
+    """Everything that a run is made of, except the model."""
 
     settings: Settings  # none left open
     scaler: Scaler
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(table: Table, valid: Table | None, settings: Settings, scaler: Scaler | None = None) -> Plan:
-    """The plan of a run; `scaler` is the run's own when it is resumed."""
+    """The plan of a run; `scaler` is given when a run is resumed."""
     if table.num_observations < 2:
         raise DataError(f"there is only {table.num_observations} observation in all: nothing can be learned from it")
     parts = hold_out(table, valid, settings.training.valid_share, settings.training.seed)
@@ -65,7 +65,7 @@ def make_plan(table: Table, valid: Table | None, settings: Settings, scaler: Sca
 
 
 def fit_scaler(table: Table, time_scale: float | None) -> Scaler:
-    """The scaler of the training part; a variable whose deviation is more than a number can hold is refused."""
+    """The scaler of the training part; refuses a variable whose standard deviation is not a finite number."""
     with np.errstate(over="ignore", invalid="ignore"):
         scaler = Scaler.fit(table, time_scale)
     for name, mean, std in zip(table.variables, scaler.mean, scaler.std, strict=True):
@@ -75,7 +75,7 @@ def fit_scaler(table: Table, time_scale: float | None) -> Scaler:
 
 
 def hold_out(table: Table, valid: Table | None, share: float, seed: int) -> Parts:
-    """The parts: the given validation table, or whole series of the table, or its last rows when series are few."""
+    """The parts: the given validation table, or whole series of the table, or the last rows when series are few."""
     if valid is not None:
         return Parts(table, valid, np.ones(len(valid.times), bool))
     if table.num_series >= ENOUGH_SERIES:
@@ -104,8 +104,8 @@ def _say(parts: Parts, valid: Table | None) -> str:
 
 
 def _on_values(train: Table, model: ModelSettings) -> tuple[str, ...]:
-    """Which variables never change, so that a density may become too narrow; and of which most values are the same, so
-    that their narrow densities drown all others."""
+    """Notes on variables that never change, whose density may become too narrow, and on variables that mostly have one
+    value, whose narrow densities may drown all others."""
     same = np.array([_sameness(train.values[seen, number]) for number, seen in enumerate(train.mask.T)])
     remedy = "likelihood=student forgives a change, a larger scale_floor leaves room for one"
     narrow = f"never changes in the training part, so that its forecasts may be too narrow ({remedy})"
@@ -117,18 +117,18 @@ def _on_values(train: Table, model: ModelSettings) -> tuple[str, ...]:
 
 
 def _sameness(values: np.ndarray) -> float:
-    """The share of the value in the middle: that of the commonest one, if it is more than half of them."""
+    """The share of values equal to the median: that of the commonest value, if it makes up more than half."""
     return float(np.mean(values == np.median(values))) if len(values) else 0.0
 
 
 def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
-    """The first five of the names, and whether there are more."""
+    """The first five of the names, and an ellipsis if there are more."""
     chosen = [name for name, wanted in zip(names, which, strict=True) if wanted]
     return ", ".join(chosen[:5]) + (", …" if len(chosen) > 5 else "")
 
 
 def _unheeded(model: ModelSettings) -> tuple[str, ...]:
-    """What is asked of a model that cannot do it: a preset may be for several models, so it is said, not refused."""
+    """Notes on settings that the chosen model ignores."""
     ignored = set.union(*map(set, HEEDS.values())) - HEEDS[model.model] - set(REFUSED)
     asked = [name for name in ModelSettings.model_fields if name in ignored and getattr(model, name)]
     return tuple(f"{name} is for {', '.join(able(name))}: {model.model} goes without" for name in asked)
@@ -153,7 +153,7 @@ def choose(settings: Settings, table: Table) -> Settings:
             "time_scale": time_scale,
             "max_step": data.max_step or default_max_step(table),
             "window": window,
-            "num_buckets": data.num_buckets or int(np.clip(batches // 10, 1, 3)),  # few batches: compile little
+            "num_buckets": data.num_buckets or int(np.clip(batches // 10, 1, 3)),  # few batches, few shapes
             "cut_share": CUT_SHARES.get(model.model, 0.0) if training.cut_share is None else training.cut_share,
             "select_by": training.select_by or ("bound" if training.hide_share else "forecasts"),
             "epochs": 0 if model.model == "mean" else epochs,
@@ -162,7 +162,7 @@ def choose(settings: Settings, table: Table) -> Settings:
 
 
 def check(settings: Settings) -> None:
-    """Refuses settings that do not go together."""
+    """Refuses settings that contradict each other."""
     data, training, model = settings.data, settings.training, settings.model.model
     if data.window is not None and data.start is not None:
         raise SettingsError(
@@ -187,7 +187,7 @@ def check(settings: Settings) -> None:
 
 
 def rest_of(settings: Settings, table: Table, scaler: Scaler) -> np.ndarray:
-    """What each variable that is a rate would be if nothing moved, in the model's units; NaN for the others."""
+    """For each variable that is a rate, its value when nothing moves, in the model's units; NaN for the others."""
     rest = np.full(len(table.variables), np.nan)
     for name, value in settings.training.rates.items():
         if name not in table.variables:
@@ -197,7 +197,7 @@ def rest_of(settings: Settings, table: Table, scaler: Scaler) -> np.ndarray:
 
 
 def cut_windows(table: Table, window: int) -> Table:
-    """The table with each series cut into pieces of at most `window` rows, so that no training step is too long."""
+    """The table with each series cut into pieces of at most `window` rows, which bounds the cost of a training step."""
     place = np.arange(len(table.times)) - table.starts[table.series_of_row]
     begins = np.flatnonzero(place % window == 0)
     starts = np.append(begins, len(table.times))
@@ -214,7 +214,7 @@ def cut_windows(table: Table, window: int) -> Table:
 
 
 def make_marching(settings: DataSettings, axis: TimeAxis) -> Marching:
-    """How grids march, in the axis' unit of time."""
+    """The parameters of grids, in the axis' unit of time."""
     if settings.max_step is None:
         raise SettingsError("max_step must be chosen before grids are made")
     start = None if settings.start is None else float(parse_times([settings.start], axis)[0])
@@ -222,14 +222,14 @@ def make_marching(settings: DataSettings, axis: TimeAxis) -> Marching:
 
 
 def clock_speeds(settings: DataSettings, axis: TimeAxis) -> tuple[float, ...]:
-    """How fast the known clocks turn, in radians a unit of the model's time."""
+    """The angular speeds of the known clocks, in radians per unit of the model's time."""
     if settings.time_scale is None:
         raise SettingsError("time_scale must be chosen before a model is made")
     return tuple(2 * np.pi * settings.time_scale / period for period in make_marching(settings, axis).periods)
 
 
 def period_length(period: float | str, axis: TimeAxis) -> float:
-    """A period in the axis' unit: a number as it is, a name (year, day, ...) where times are dates."""
+    """A period in the axis' unit: a number unchanged, a name (year, day, ...) where times are dates."""
     if isinstance(period, str):
         if period not in PERIODS or axis.kind != "date":
             known = ", ".join(PERIODS)

@@ -1,4 +1,4 @@
-"""Before training: what the table tells of how a memory is to begin."""
+"""Initialisation before training: fits keepers and memory spans to the table."""
 
 from typing import NamedTuple
 
@@ -14,14 +14,14 @@ from vsdn.memories.memory import AbstractFlowingMemory
 from vsdn.models import AbstractModel
 from vsdn.tables.table import Scaler, Table
 
-MOST_SERIES = 128  # that are looked at, evenly spread
-MOST_ROWS = 256  # of each, the first
+MOST_SERIES = 128  # series that are used, evenly spread
+MOST_ROWS = 256  # rows of each that are used, from the first on
 NUM_STEPS = 40
-MOST_TRIES = 6  # of a step's length
+MOST_TRIES = 6  # of the line search
 
 
 class Rows(NamedTuple):
-    """Rows of series side by side, in the model's units; nothing is seen beyond the end of a series."""
+    """Rows of series side by side, in the model's units; beyond the end of a series nothing is observed."""
 
     gap: Float[Array, "series row"]  # since the row before
     clock: Float[Array, "series clock"]  # at the first row
@@ -30,13 +30,13 @@ class Rows(NamedTuple):
 
 
 def prime(model: AbstractModel, table: Table, scaler: Scaler, *, spread: bool = False) -> AbstractModel:
-    """The model whose keepers begin as those that foretell the table's next values best and whose memories, if they
-    are to `spread`, begin to hold for up to as long as its series are; others are as they are."""
+    """The model with its keepers fitted to predict the table's next values and, with `spread`, its memories' time spans
+    spread up to the length of its series; other models are unchanged."""
     return prime_keepers(spread_memories(model, table, scaler) if spread else model, table, scaler)
 
 
 def spread_memories(model: AbstractModel, table: Table, scaler: Scaler) -> AbstractModel:
-    """The model whose memories begin to hold for one row up to the rows of a series of the middle length."""
+    """The model with its memories' spans spread from one row up to the length of a median series."""
     long = np.flatnonzero(np.diff(table.starts) > 1)
     if not len(long):
         return model
@@ -49,7 +49,7 @@ def spread_memories(model: AbstractModel, table: Table, scaler: Scaler) -> Abstr
 
 
 def prime_keepers(model: AbstractModel, table: Table, scaler: Scaler) -> AbstractModel:
-    """The model whose keepers begin as those that foretell the table's next values best."""
+    """The model with its keepers fitted to predict the table's next values."""
     is_keeper = lambda part: isinstance(part, AbstractKeeper)
     keepers = [part for part in jax.tree.leaves(model, is_leaf=is_keeper) if is_keeper(part)]
     if not keepers:
@@ -77,7 +77,7 @@ def lay_out(table: Table, scaler: Scaler, speeds: tuple[float, ...] = ()) -> Row
 
 
 def fit_keeper(keeper: AbstractKeeper, rows: Rows) -> AbstractKeeper:
-    """The keeper with the least loss, by some steps of L-BFGS from rates that fit the usual gap between rows."""
+    """The keeper fitted by L-BFGS, starting from rates that suit the usual gap between rows."""
     descent = optax.lbfgs(linesearch=optax.scale_by_zoom_linesearch(max_linesearch_steps=MOST_TRIES))
 
     @eqx.filter_jit
@@ -93,7 +93,7 @@ def fit_keeper(keeper: AbstractKeeper, rows: Rows) -> AbstractKeeper:
             return (optax.apply_updates(numbers, change), state), None
 
         numbers, _ = jax.lax.scan(step, (begin, descent.init(begin)), length=NUM_STEPS)[0]
-        better = cost(numbers) < cost(begin)  # not where something was no number
+        better = cost(numbers) < cost(begin)  # False if something was NaN
         return eqx.combine(jax.tree.map(lambda new, old: jnp.where(better, new, old), numbers, begin), fixed)
 
     usual_gap = jnp.nanmedian(jnp.where(rows.gap > 0, rows.gap, jnp.nan))
@@ -101,8 +101,8 @@ def fit_keeper(keeper: AbstractKeeper, rows: Rows) -> AbstractKeeper:
 
 
 def loss(keeper: AbstractKeeper, rows: Rows) -> Float[Array, ""]:
-    """Of each seen value, as it was foretold from the rows before it, the mean of all: its squared error, or minus its
-    log-density (but for a constant) where deviations are foretold too."""
+    """The mean loss over observed values, each predicted from the rows before it: the squared error, or minus the
+    log-density (up to a constant) if standard deviations are predicted too."""
     foretold = jax.vmap(lambda rows: foretell_rows(keeper, rows))(rows)
     each, seen = foretold.error(rows.values) ** 2, rows.mask.astype(rows.values.dtype)
     each = each if foretold.log_scale is None else 0.5 * each + foretold.log_scale
@@ -110,7 +110,7 @@ def loss(keeper: AbstractKeeper, rows: Rows) -> Float[Array, ""]:
 
 
 def foretell_rows(keeper: AbstractKeeper, rows: Rows) -> Foretold:
-    """What the keeper says of each row of one series, from the rows before it."""
+    """The keeper's prediction of each row of one series, given the rows before it."""
 
     @jax.checkpoint
     def step(kept, row):

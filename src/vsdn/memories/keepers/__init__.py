@@ -1,4 +1,4 @@
-"""Keepers: what a memory keeps of each variable as it was seen. Ours; the paper's memory is a network alone."""
+"""Keepers: what a memory keeps of each variable's past values. Ours; the paper's memory is a network alone."""
 
 from vsdn.errors import SettingsError
 from vsdn.memories.keepers.base import AbstractKeeper, Foretold, squash
@@ -11,11 +11,11 @@ from vsdn.settings import ModelSettings
 __all__ = ["AbstractKeeper", "Foretold", "Last", "Linear", "Trend", "Usual", "make_keeper", "squash"]
 
 
-MOST_VARIABLES = 20  # of a linear belief, whose covariance grows with the square of their number
+MOST_VARIABLES = 20  # of a linear belief, whose covariance grows with their number squared
 
 
 def make_keeper(data_size: int, speeds: tuple[float, ...], settings: ModelSettings) -> AbstractKeeper | None:
-    """The keeper that is asked for, if any; what is usual, and a trend, go with the last value, a guess with none."""
+    """The keeper that the settings ask for, if any; refuses settings that contradict each other."""
     one_of = ("keep_usual", "keep_trend", "keep_linear", "tell_error")
     asked = [name for name in one_of if getattr(settings, name)]
     if settings.tell_error and settings.keep_last:

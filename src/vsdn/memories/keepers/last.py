@@ -1,4 +1,4 @@
-"""The last value of each variable, which fades."""
+"""A keeper of the last value of each variable, which decays."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,17 +9,17 @@ from vsdn.memories.keepers.base import AbstractKeeper, Foretold, squash, stretch
 
 
 class Last(AbstractKeeper):
-    """A share of the last value, which fades: share∘y·exp(−rate∘age)."""
+    """A share of the last value, which decays: share∘y·exp(−rate∘age)."""
 
     share: Float[Array, " channel"]
     log_rate: Float[Array, " channel"]
 
     def __init__(self, data_size: int):
-        """Begins with all of a value, which hardly fades."""
+        """Starts with the full value, which hardly decays."""
         self.share, self.log_rate = jnp.ones(data_size), jnp.full(data_size, np.log(1e-3))
 
     def paced(self, gap: Float[Array, ""]) -> "Last":
-        """Values fade over some ten rows."""
+        """Values decay over about ten rows."""
         return eqx.tree_at(lambda last: last.log_rate, self, jnp.full_like(self.log_rate, jnp.log(0.1 / gap)))
 
     @property

@@ -1,4 +1,4 @@
-"""The belief of a linear model of all variables together: what is usual in a series, and what departs from it."""
+"""A keeper with a linear-Gaussian belief over all variables: what is usual in a series, and its departures."""
 
 from typing import ClassVar, NamedTuple
 
@@ -10,40 +10,39 @@ from jaxtyping import Array, Bool, Float
 
 from vsdn.memories.keepers.base import AbstractKeeper, Foretold, squash
 
-LEAST_NOISE = 1e-2  # deviations of a variable; what is known of it stays far from what 32 bits round
-NUM_FADING = 2  # departures that last for about a row, and for some ten
+LEAST_NOISE = 1e-2  # in standard deviations; keeps beliefs well above 32-bit rounding
+NUM_FADING = 2  # departures that last for about one row, and for about ten
 
 
 class Belief(NamedTuple):
-    """What is known of the states: N(mean, 1 − told)."""
+    """The belief about the states: N(mean, 1 − told)."""
 
     mean: Float[Array, "*any state"]
-    told: Float[Array, "*any state state"]  # by how much the covariance fell from what it was before anything was seen
+    told: Float[Array, "*any state state"]  # reduction of the covariance from its prior value 1
 
 
 class Said(NamedTuple):
-    """What a belief says of the variables, where the clocks show this."""
+    """What a belief predicts for the variables at the current clock."""
 
-    means: Float[Array, "*any part channel"]  # of what is foretold, and in it of what is usual here and each departure
+    means: Float[Array, "*any part channel"]  # of the prediction, and the share of each part in it
     log_scale: Float[Array, "*any channel"]
     clock: Float[Array, "*any clock"]
 
 
 class Parts(NamedTuple):
-    """What `Linear` keeps; zero is no belief of its own: it begins by being told the time."""
+    """The state of `Linear`. At zero it is not yet a belief: the clock must be set first."""
 
     belief: Belief
     said: Said
 
 
 class Linear(AbstractKeeper):
-    """The Kalman filter of y = D [1, clock] + C(clock) s + noise, over any gap exactly.
+    """The Kalman filter of y = D [1, clock] + C(clock) s + noise, exact over any gap.
 
-    D is usual in all series. The states s of a series, each N(0, 1) before anything was seen, are its own mean and its
-    own swing with each known clock, which stay, and departures from them, which fade: ds = −rate·s dt + √(2 rate) dW.
-    Each part has as many states as there are variables, and loads that mix them, so that what one variable tells of
-    another is used. D, loads, rates and noises are those that foretell the table's next values best (`priming`), and
-    training leaves them alone.
+    D is common to all series. The states s of a series, each N(0, 1) a priori, are its own mean and its own swing with
+    each known clock, which are constant, and departures from them, which decay: ds = −rate·s dt + √(2 rate) dW. Each
+    part has as many states as there are variables, with loads that mix them, so that one variable informs another. D,
+    loads, rates and noises are fitted to predict the table's next values (`priming`); training leaves them alone.
     """
 
     settled: ClassVar[bool] = True
@@ -55,7 +54,7 @@ class Linear(AbstractKeeper):
     speeds: tuple[float, ...] = eqx.field(static=True)  # of the clocks, radians a unit of time
 
     def __init__(self, data_size: int, speeds: tuple[float, ...]):
-        """Begins with a part of the variance in each, and rows a unit of time apart."""
+        """Starts with an equal share of the variance in each part, and rows a unit of time apart."""
         num_parts = 1 + len(speeds) + NUM_FADING
         self.usual = jnp.zeros((data_size, 1 + 2 * len(speeds)))
         self.loads = jnp.tile(0.4 * jnp.eye(data_size), (num_parts, 1, 1))
@@ -84,7 +83,7 @@ class Linear(AbstractKeeper):
         return len(self.usual) * (3 + NUM_FADING) + 2 * len(self.speeds)
 
     def read(self, kept: Float[Array, "*any kept"]) -> Float[Array, "*any read"]:
-        """How surely things are foretold, the clock, what is foretold, and what each part of it is."""
+        """The certainty of the predictions, the clock, the predictions, and each part's contribution to them."""
         said = self._said(kept)
         means = squash(said.means).reshape(*kept.shape[:-1], -1)
         return jnp.concatenate([said.log_scale, said.clock, means], axis=-1)
@@ -115,7 +114,7 @@ class Linear(AbstractKeeper):
         (mean, told), said = self._unpack(kept)
         weights = jnp.where(mask[:, None], self._weights(said.clock), 0.0)
         error = jnp.where(mask, y - said.means[0], 0.0)
-        shared = weights - weights @ told  # the covariance of what is seen with the states
+        shared = weights - weights @ told  # covariance of the observation with the states
         root = jnp.linalg.cholesky(shared @ weights.T + jnp.diag(jnp.where(mask, self._noise, 1.0)))
         gain, z = (solve_triangular(root, part, lower=True) for part in (shared, error))
         moved = self._pack(Belief(mean + z @ gain, told + gain.T @ gain), said.clock)
@@ -130,7 +129,7 @@ class Linear(AbstractKeeper):
         return jnp.exp(2 * self.log_noise) + LEAST_NOISE**2
 
     def _weights(self, clock: Float[Array, " clock"]) -> Float[Array, "channel state"]:
-        """C: the loads of a mean, those of each swing by sine and by cosine, and those of the departures."""
+        """C: the loads of the means, of each clock's sine and cosine swings, and of the departures."""
         mean, swings, fading = jnp.split(self.loads, [1, 1 + len(self.speeds)])
         turning = clock[:, None, None] * jnp.concatenate([swings, swings])
         return jnp.concatenate([*mean, *turning, *fading], axis=1)
@@ -142,7 +141,7 @@ class Linear(AbstractKeeper):
         departures = each[:, -fading:].reshape(len(self.usual), NUM_FADING, -1).sum(axis=2).T
         own = each[:, :-fading].sum(axis=1)
         foretold = self.usual @ jnp.concatenate([jnp.ones(1, clock.dtype), clock]) + own + departures.sum(axis=0)
-        variance = jnp.sum(weights * (weights - weights @ belief.told), axis=1)  # rounding may take it below 0
+        variance = jnp.sum(weights * (weights - weights @ belief.told), axis=1)  # rounding may make it negative
         log_scale = 0.5 * jnp.log(jnp.maximum(variance, 0.0) + self._noise)
         return Said(jnp.stack([foretold, own, *departures]), log_scale, clock)
 
@@ -155,7 +154,7 @@ class Linear(AbstractKeeper):
         return Parts(Belief(mean, told.reshape(*kept.shape[:-1], count, count)), self._said(said))
 
     def _said(self, kept: Float[Array, "*any kept"]) -> Said:
-        """What is said, which is the end of it."""
+        """The prediction, which is stored at the end of the state."""
         shown, channels = self.show(kept), len(self.usual)
         means, log_scale, clock = jnp.split(shown, np.cumsum([(2 + NUM_FADING) * channels, channels]), axis=-1)
         return Said(means.reshape(*kept.shape[:-1], -1, channels), log_scale, clock)

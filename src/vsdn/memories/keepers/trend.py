@@ -1,4 +1,4 @@
-"""A level and a trend of each variable, filtered exactly, and how far off the forecasts were of late."""
+"""A keeper that filters a level and a trend of each variable exactly, and tracks how large recent errors were."""
 
 from typing import NamedTuple
 
@@ -9,49 +9,49 @@ from jaxtyping import Array, Bool, Float
 
 from vsdn.memories.keepers.base import AbstractKeeper, Foretold, squash, stretch
 
-LEAST_NOISE = 1e-4  # deviations of a variable: what its last digits are worth
-MOST_SURPRISE = 20.0  # squared deviations that one value may tell of the unrest
-MOST_UNREST = 6.0  # a deviation is made up to twenty times larger, or smaller, by it
+LEAST_NOISE = 1e-4  # in standard deviations: rounding of the data
+MOST_SURPRISE = 20.0  # cap on a squared standardised error
+MOST_UNREST = 6.0  # scales a standard deviation by at most about 20, either way
 NEARLY_ONE = 1 - 1e-5
 
 
 class Parts(NamedTuple):
-    """What `Trend` keeps of each variable: means and covariance of level and slope, and the unrest."""
+    """The state of `Trend` for each variable: means and covariance of level and slope, and the unrest."""
 
     level: Float[Array, "*any channel"]
     slope: Float[Array, "*any channel"]
     level_var: Float[Array, "*any channel"]
     covariance: Float[Array, "*any channel"]
     slope_var: Float[Array, "*any channel"]
-    unrest: Float[Array, "*any channel"]  # logarithm of how much larger squared errors are than foretold, of late
+    unrest: Float[Array, "*any channel"]  # log ratio of recent squared errors to predicted ones
 
 
 class Trend(AbstractKeeper):
     """The Kalman filter of a level whose slope is an Ornstein–Uhlenbeck process, each variable by itself.
 
     dlevel = slope dt + roughness dW, dslope = −rate·slope dt + speed·√(2 rate) dW′, y = level + noise; all four are
-    learned. Trends fade, levels stay, and the less the filter knows, the more is foretold what was known before
-    anything was seen: N(0, 1 + range²), no less than the variable's own deviation. Errors come in bursts, whatever a
-    filter expects of them: the deviation that is foretold is made larger by exp(unrest / 2), where the unrest rises
-    with each error that is larger than foretold, falls with each that is smaller, and calms down as time goes by.
+    learned. Trends decay, levels stay, and the less the filter knows, the closer its prediction is to the prior, N(0, 1
+    + range²), which is no narrower than the variable itself. Errors come in bursts, which a Kalman filter does not
+    expect: the predicted standard deviation is multiplied by exp(unrest / 2), where the unrest rises with each error
+    larger than predicted, falls with each smaller one, and decays over time.
     """
 
     log_rate: Float[Array, " channel"]
-    log_speed: Float[Array, " channel"]  # the slope's deviation when nothing is known
+    log_speed: Float[Array, " channel"]  # the slope's stationary standard deviation
     log_roughness: Float[Array, " channel"]
     log_noise: Float[Array, " channel"]
     log_range: Float[Array, " channel"]
-    log_gain: Float[Array, " channel"]  # of the unrest, a squared deviation more than foretold
-    log_calm: Float[Array, " channel"]  # the rate at which it falls to nought
+    log_gain: Float[Array, " channel"]  # rise of the unrest per unit of excess squared error
+    log_calm: Float[Array, " channel"]  # rate at which the unrest decays
 
     def __init__(self, data_size: int):
-        """Begins with rows a unit of time apart."""
+        """Starts with rows a unit of time apart."""
         fill = lambda number: jnp.full(data_size, np.log(number))
         self.log_rate, self.log_speed, self.log_roughness = fill(0.3), fill(0.1), fill(0.03)
         self.log_noise, self.log_range, self.log_gain, self.log_calm = fill(0.05), fill(0.3), fill(0.1), fill(0.01)
 
     def paced(self, gap: Float[Array, ""]) -> "Trend":
-        """A trend lasts for some rows, and a row changes things as much as it does at a gap of one."""
+        """A trend lasts for a few rows, and the process noise is set for this gap between rows."""
         log_gap = jnp.log(gap).astype(self.log_rate.dtype)
         faster = (self.log_rate - log_gap, self.log_speed - log_gap, self.log_calm - log_gap)
         where = lambda trend: (trend.log_rate, trend.log_speed, trend.log_calm, trend.log_roughness)
@@ -97,7 +97,7 @@ class Trend(AbstractKeeper):
     def foretell(self, kept: Float[Array, "*any kept"]) -> Foretold:
         parts, range_var = self._unpack(kept), 1.0 + jnp.exp(2 * self.log_range)
         variance = parts.level_var + self._noise_var
-        trust = range_var / (range_var + variance)  # the two laws, of the filter and of before, as one
+        trust = range_var / (range_var + variance)  # product of the filter's and the prior's densities
         return Foretold(trust * parts.level, 0.5 * (jnp.log(trust * variance) + parts.unrest))
 
     @property
@@ -105,7 +105,7 @@ class Trend(AbstractKeeper):
         return jnp.exp(2 * self.log_noise) + LEAST_NOISE**2
 
     def _pack(self, parts: Parts) -> Float[Array, " kept"]:
-        """Zero is what is known before anything was seen: a variance of one, and the slope's own."""
+        """The state as a vector: zero is the prior belief, with variance one for the level and the slope's own."""
         related = jnp.clip(parts.covariance / jnp.sqrt(parts.level_var * parts.slope_var), -NEARLY_ONE, NEARLY_ONE)
         log_vars = (jnp.log(parts.level_var), jnp.log(parts.slope_var) - 2 * self.log_speed)
         means = (squash(parts.level), squash(parts.slope))
@@ -120,6 +120,6 @@ class Trend(AbstractKeeper):
 
 
 def _integrated(x: Float[Array, "*any"]) -> Float[Array, "*any"]:
-    """x − 2 (1 − e^−x) + (1 − e^−2x) / 2, exact for small x too: the variance that an integrated noise gathers."""
+    """x − 2 (1 − e^−x) + (1 − e^−2x) / 2, accurate for small x too: the variance of the integrated noise."""
     series = x**3 / 3 - x**4 / 4 + 7 * x**5 / 60 - x**6 / 24
     return jnp.where(x < 0.05, series, x + 2 * jnp.expm1(-x) - 0.5 * jnp.expm1(-2 * x))

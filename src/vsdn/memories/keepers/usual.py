@@ -1,4 +1,4 @@
-"""What is usual in a series, and how far from it the last values were."""
+"""A keeper of what is usual in a series, and of how far the last values were from it."""
 
 from typing import NamedTuple
 
@@ -12,13 +12,13 @@ from vsdn.memories.keepers.last import Last
 
 
 class Parts(NamedTuple):
-    """What `Usual` keeps of each variable."""
+    """The state of `Usual` for each variable."""
 
-    level: Float[Array, "*any channel"]  # how far the last value was from what is usual, as `Last` keeps it
+    level: Float[Array, "*any channel"]  # last value minus the usual, kept as in `Last`
     mean: Float[Array, "*any channel"]
-    number: Float[Array, "*any channel"]  # of the values so far
-    swing: Float[Array, "*any period channel"]  # how far the clocks' swings are from the mean now
-    quarter: Float[Array, "*any period channel"]  # and a quarter of a period later
+    number: Float[Array, "*any channel"]  # number of values so far
+    swing: Float[Array, "*any period channel"]  # the clocks' swings about the mean, now
+    quarter: Float[Array, "*any period channel"]  # and a quarter of a period from now
 
     @property
     def usual(self) -> Float[Array, "*any channel"]:
@@ -28,15 +28,15 @@ class Parts(NamedTuple):
 class Usual(AbstractKeeper):
     """What is usual in this series, and how far from it the last value was.
 
-    Usual are a mean and a swing with each known clock, learned along the series as a ridge regression would: after n
-    values the next one moves the mean by e / (n + 1 + λ) and a swing by 2e / (n + 1 + λ′), where e is its distance from
-    what was usual. λ ≥ 1 and λ′ ≥ 4 a clock are learned; no value ever moves what is usual beyond itself. Swings turn
-    with their clocks, so that what a value tells is of where they are now.
+    The usual value is a mean plus a swing with each known clock, learned along the series as by ridge regression: after
+    n values the next one moves the mean by e / (n + 1 + λ) and a swing by 2e / (n + 1 + λ′), where e is its distance
+    from the usual value. λ ≥ 1 and λ′ ≥ 4 per clock are learned; no update overshoots the value. Swings turn with their
+    clocks, so that a value updates them at their present phase.
     """
 
     last: Last
-    log_ridge: Float[Array, "2 channel"]  # of λ and λ′, beyond the least
-    speeds: tuple[float, ...] = eqx.field(static=True)  # of the clocks, radians a unit of time
+    log_ridge: Float[Array, "2 channel"]  # of λ and λ′, above their minimum
+    speeds: tuple[float, ...] = eqx.field(static=True)  # of the clocks, in radians per unit of time
 
     def __init__(self, data_size: int, speeds: tuple[float, ...]):
         self.last, self.speeds = Last(data_size), speeds
@@ -61,7 +61,7 @@ class Usual(AbstractKeeper):
         self, kept: Float[Array, " kept"], y: Float[Array, " channel"], mask: Bool[Array, " channel"]
     ) -> Float[Array, " kept"]:
         parts, least = self._unpack(kept), jnp.asarray([[1.0], [4.0 * len(self.speeds)]], kept.dtype)
-        mean_gain, swing_gain = 1.0 / (parts.number + 1.0 + least + jnp.exp(self.log_ridge))  # no more than all of e
+        mean_gain, swing_gain = 1.0 / (parts.number + 1.0 + least + jnp.exp(self.log_ridge))  # at most e in total
         error = y - parts.usual
         moved = parts._replace(mean=parts.mean + mean_gain * error, swing=parts.swing + 2.0 * swing_gain * error)
         level = self.last.take(parts.level, y - moved.usual, mask)
