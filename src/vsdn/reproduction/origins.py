@@ -21,7 +21,7 @@ def data_remarks(left: Sequence[Job], done: Sequence[Finished], data: Path) -> l
         except DataError:
             if left:
                 raise
-            return []
+            continue
         notes |= dict.fromkeys(said)
         others += [run.job.name for run in done if run.job.fold == job.fold and run.result["data"] != seen]
     return [*notes, *_told(others, data)]
