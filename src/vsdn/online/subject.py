@@ -104,6 +104,6 @@ def _read_number(name: str, value: Any) -> float:
         try:
             return float(value)
         except OverflowError:
-            return math.inf if value > 0 else -math.inf
+            return math.inf
     what = f"the text {shorten(value)}" if isinstance(value, str) else shorten(value)
     raise DataError(f"variable {shorten(name)}: a number was expected, not {what}")
