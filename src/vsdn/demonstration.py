@@ -35,9 +35,10 @@ def run(out: Path, *, seed: int = 0, progress: bool = True) -> dict[str, dict[st
     write_bytes(out / "scores.csv", "".join(",".join(row) + "\n" for row in rows).encode())
     console.print(score_table(scores))
     console.print(
-        f"Given everything up to t = {CUT:g}, the first row after it is forecast; means over observed values."
+        f"Given everything up to t = {CUT:g}, the first row after it is forecast; means over observed values.",
+        soft_wrap=True,
     )
-    console.print(f"run: {out / 'run'}   table: {out / 'scores.csv'}   picture: {chart}")
+    console.print(f"run: {out / 'run'}   table: {out / 'scores.csv'}   picture: {chart}", soft_wrap=True)
     return scores
 
 
