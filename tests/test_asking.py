@@ -54,6 +54,23 @@ def run(request, table):
     return out
 
 
+def test_draws_at_a_time_are_as_interpolation_tells_alone_and_among_others(run, table):
+    """From the fitted model down, between rows and after the last; at each time one draw in each part of its law."""
+    fitted, frame, draws = vsdn.load(run), pd.read_csv(table), 100
+    frame = frame[frame.patient == "p00"]
+    days = pd.to_datetime(frame.day)
+    between, after = (days.iloc[2:4].mean(), days.iloc[-1] + pd.Timedelta("5D"))
+    told = fitted.interpolate(frame, [between, after], draws=draws).set_index("variable").loc["hb"]
+    others = [days.iloc[0] + pd.Timedelta(f"{hours}h") for hours in range(7, 500, 61)]
+    for times in ([between, after], [between, after, *others]):
+        drawn = fitted.sample(frame, times, draws=draws)
+        for (_, law), day in zip(told.iterrows(), (between, after), strict=True):
+            values = drawn[pd.to_datetime(drawn.day) == day].hb
+            assert abs(values.mean() - law["mean"]) < 4 * law["std"] / draws**0.5
+            assert abs((values < law.q50).mean() - 0.5) <= 0.02
+            assert values.nunique() == draws
+
+
 @pytest.fixture
 def ask(run, table, capsysbinary):
     """A function from a command and its options to what it prints; any exit code but 0 fails."""

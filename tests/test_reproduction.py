@@ -20,7 +20,7 @@ from vsdn import cli, fitting
 from vsdn.cli.reproduce import reproduce
 from vsdn.datasets import DATASETS, double_ou
 from vsdn.datasets.base import Dataset, Parts
-from vsdn.errors import SettingsError
+from vsdn.errors import RunError, SettingsError
 from vsdn.files import read_json, write_json
 from vsdn.models import MODELS
 from vsdn.progress import Interrupt
@@ -540,9 +540,14 @@ def test_two_commands_are_not_at_work_in_one_folder(tmp_path, capsys):
 
 
 def test_where_nothing_can_be_locked_nobody_is_kept_out(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    with running.alone(tmp_path), running.alone(tmp_path):
-        pass
+    inside = []
+    with running.alone(tmp_path):
+        with pytest.raises(RunError, match="another command is running"), running.alone(tmp_path):
+            inside.append("with locks")
+        monkeypatch.setitem(sys.modules, "fcntl", None)
+        with running.alone(tmp_path):
+            inside.append("without")
+    assert inside == ["without"]
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", "tables", "/proc/results"])

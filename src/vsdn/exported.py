@@ -20,7 +20,9 @@ import numpy as np
 from jaxtyping import Array
 from pydantic import Field, ValidationError
 
-from vsdn.answers.questions import Chunk, Frame, answer_frame, ask, in_units, make_request
+from vsdn.answers.questions import Chunk, Frame, ask
+from vsdn.answers.replies import answer_frame, in_units
+from vsdn.answers.requests import make_request
 from vsdn.caching import use_compilation_cache
 from vsdn.errors import RunError
 from vsdn.files import replacing

@@ -19,19 +19,17 @@ from vsdn.answers.methods import (
     find_forecast,
     find_interpolation,
 )
-from vsdn.answers.questions import (
+from vsdn.answers.replies import answer_frame, draws_frame, warn_of_few
+from vsdn.answers.requests import (
     DRAWS,
     QUANTILES,
     Step,
-    answer_frame,
     as_list,
     check_draws,
     check_whole,
-    draws_frame,
     find_series,
     make_request,
     read_levels,
-    warn_of_few,
 )
 from vsdn.caching import use_compilation_cache
 from vsdn.errors import PriorWarning, SettingsError

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsdn.answers.questions import Forecast, level_name, read_levels
+from vsdn.answers.replies import Forecast
+from vsdn.answers.requests import level_name, read_levels
 from vsdn.errors import DataError, RunError, SettingsError, VsdnError
 from vsdn.files import check_writable, is_special, write_bytes
 from vsdn.fitted import Fitted

@@ -1,1 +1,1 @@
-"""Answers: the questions put to a model, the methods that answer them, and the scoring of answers."""
+"""Answers: requests, the methods that answer them, inference, scores, and replies as frames of the user's kind."""

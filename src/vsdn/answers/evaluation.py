@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vsdn.answers.questions import check_whole, find_series
+from vsdn.answers.requests import check_whole, find_series
 from vsdn.errors import DataError, SettingsError
 from vsdn.tables.files import shorten
 from vsdn.tables.table import Table

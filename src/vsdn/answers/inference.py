@@ -12,7 +12,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vsdn import metrics
 from vsdn.answers.methods import Method, by_prior
-from vsdn.answers.questions import Chunk, Forecast, Frame, Request, ask, chunk_size, chunks_of, in_units, series_keys
+from vsdn.answers.questions import Chunk, Frame, ask, chunk_size, chunks_of, series_keys
+from vsdn.answers.replies import Forecast, in_units
+from vsdn.answers.requests import Request
 from vsdn.grids.grid import Grid, Queries, query_keys
 from vsdn.grids.marching import make_grids
 from vsdn.likelihoods import Likelihood

@@ -1,6 +1,6 @@
 """The commands that estimate unobserved or noisily observed values: interpolate, filter, smooth."""
 
-from vsdn.answers.questions import DRAWS
+from vsdn.answers.requests import DRAWS
 from vsdn.cli.console import warnings_as_remarks
 from vsdn.cli.options import (
     LEVELS,

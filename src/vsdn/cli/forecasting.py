@@ -7,7 +7,7 @@ import typer
 
 import vsdn
 from vsdn import exported
-from vsdn.answers.questions import DRAWS
+from vsdn.answers.requests import DRAWS
 from vsdn.cli.console import warnings_as_remarks
 from vsdn.cli.options import (
     DRAWS_HELP,

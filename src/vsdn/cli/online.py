@@ -8,7 +8,7 @@ import typer
 
 import vsdn
 from vsdn import streaming
-from vsdn.answers.questions import DRAWS
+from vsdn.answers.requests import DRAWS
 from vsdn.cli.console import remark, warnings_as_remarks
 from vsdn.cli.options import LEVELS, Quantiles, Quiet, Run, numbers
 from vsdn.errors import DataError

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vsdn.answers.questions import QUANTILES
+from vsdn.answers.requests import QUANTILES
 from vsdn.errors import SettingsError
 from vsdn.settings import LAST_SEED, MOST_PATHS
 

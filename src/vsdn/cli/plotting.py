@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vsdn.answers.questions import DRAWS
+from vsdn.answers.requests import DRAWS
 from vsdn.cli.console import warnings_as_remarks
 from vsdn.cli.options import Data, Draws, IdColumn, Quiet, Run, Seed, TimeColumn, words
 from vsdn.cli.tables import check_outputs, open_run

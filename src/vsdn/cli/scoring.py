@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from vsdn.answers.evaluation import SHARE
-from vsdn.answers.questions import DRAWS
+from vsdn.answers.requests import DRAWS
 from vsdn.cli.console import print_values, warnings_as_remarks
 from vsdn.cli.options import Data, Draws, IdColumn, Json, Out, Quiet, Run, Seed, TimeColumn, words
 from vsdn.cli.tables import check_outputs, give, open_run, read_table

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Array
 
 from vsdn.answers import inference
-from vsdn.answers.questions import Forecast, in_units, series_keys
+from vsdn.answers.questions import series_keys
+from vsdn.answers.replies import Forecast, in_units
 from vsdn.errors import DataError
 from vsdn.grids.marching import MOST_STEPS, Marching
 from vsdn.models.base import AbstractOnline

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsdn.answers.questions import check_draws, check_whole
+from vsdn.answers.requests import check_draws, check_whole
 from vsdn.errors import DataError
 from vsdn.online.stepping import Stepper
 from vsdn.tables.files import listing, shorten

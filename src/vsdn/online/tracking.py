@@ -8,7 +8,9 @@ from typing import Any, Protocol
 import jax.numpy as jnp
 import numpy as np
 
-from vsdn.answers.questions import MEMORY, QUANTILES, Forecast, as_list, forecast_frame, read_levels
+from vsdn.answers.questions import MEMORY
+from vsdn.answers.replies import Forecast, forecast_frame
+from vsdn.answers.requests import QUANTILES, as_list, read_levels
 from vsdn.errors import DataError
 from vsdn.online import statefile
 from vsdn.online.stepping import States, enlarge, pick, power_of_two, put

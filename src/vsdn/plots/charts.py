@@ -9,7 +9,8 @@ import numpy as np
 
 from vsdn.answers import inference
 from vsdn.answers.methods import Method, Ways, by_interpolation
-from vsdn.answers.questions import Frame, Request, series_keys
+from vsdn.answers.questions import Frame, series_keys
+from vsdn.answers.requests import Request
 from vsdn.errors import DataError, SettingsError
 from vsdn.grids.marching import make_grids
 from vsdn.models import AbstractModel

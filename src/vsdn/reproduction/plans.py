@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from vsdn.answers.questions import DRAWS
+from vsdn.answers.requests import DRAWS
 from vsdn.errors import SettingsError
 from vsdn.settings import Section, Settings, first_fault, read_preset
 
